@@ -1,0 +1,88 @@
+"""The exception tree. Catch `WorkingsError` to catch everything this package raises on purpose.
+
+    WorkingsError
+    ├── ConfigError            a setting is unknown, contradicts another, or cannot work here
+    ├── DataError              a file, column, row or gold answer is not usable
+    ├── TemplateError          a prompt template or chat template cannot render what it was given
+    ├── ModelError             a model folder, adapter or tokenizer is not usable
+    ├── EngineError            sampling failed, or the engine does not support what was asked
+    ├── GradingError           the grader itself is broken (never raised because of model output)
+    ├── TrainingError          a run cannot go on: non-finite steps, a size that cannot fit
+    │   └── StoppedBySignal    Ctrl-C or SIGTERM: the step was finished and saved
+    └── CheckpointError        a checkpoint is damaged, incomplete or from another kind of run
+
+Every message says what came, what was expected and what to do. `hint` holds the last part, which
+the command line prints on a line of its own.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class WorkingsError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}\n\nhint: {self.hint}"
+
+
+class ConfigError(WorkingsError):
+    """A setting is unknown, contradicts another, or cannot work on this machine."""
+
+
+class DataError(WorkingsError):
+    """A file, column, row or gold answer is not usable."""
+
+
+class TemplateError(WorkingsError):
+    """A prompt or chat template is unknown or cannot render what it was given."""
+
+
+class ModelError(WorkingsError):
+    """A model folder, adapter or tokenizer is not usable."""
+
+
+class EngineError(WorkingsError):
+    """Sampling failed, or the engine does not support what was asked of it."""
+
+
+class GradingError(WorkingsError):
+    """The grader itself is broken. Model output never raises; it gets a verdict."""
+
+
+class TrainingError(WorkingsError):
+    """A run cannot go on."""
+
+
+class StoppedBySignal(TrainingError):
+    """A run was asked to stop; its step was finished and its state saved.
+
+    `signal_number` is the signal; the command line exits with 128 + signal_number.
+    """
+
+    def __init__(self, signal_number: int, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.signal_number = signal_number
+
+
+class CheckpointError(WorkingsError):
+    """A checkpoint is damaged, incomplete or from another kind of run."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """One sentence for an unknown name: what came, the nearest valid names, and all of them.
+
+    >>> unknown_name("preset", "grop", ["grpo", "dapo"])
+    "unknown preset 'grop'; did you mean 'grpo'? Known: dapo, grpo"
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return f"unknown {kind} {name!r}; {guess}Known: {', '.join(names) or '(none)'}"
