@@ -30,7 +30,9 @@ def tiny_tokenizer(
     vocab = {token: index for index, token in enumerate(dict.fromkeys(tokens))}
     backend = Tokenizer(models.BPE(vocab=vocab, merges=merges))
     backend.decoder = decoders.Fuse()
-    backend.add_special_tokens([AddedToken(text, special=True, normalized=False) for text in specials])
+    backend.add_special_tokens(
+        [AddedToken(text, special=True, normalized=False) for text in specials]
+    )
     if add_bos:
         from tokenizers import processors
 

@@ -1,0 +1,343 @@
+"""What a run is: one typed model per command, built from sections that several commands share.
+
+The rules that tie two settings together stand here too, so that they raise before anything heavy
+loads. Composition of YAML files and overrides is `config.compose`; nothing here reads a file.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from workings.config.objective import ObjectiveConfig
+from workings.config.section import Section
+from workings.errors import ConfigError
+
+LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+
+class LoraConfig(Section):
+    """Low-rank adapters (peft) instead of full fine-tuning."""
+
+    rank: int = Field(32, ge=1)
+    alpha: float = Field(64.0, gt=0, description="The update is scaled by alpha / rank.")
+    dropout: float = Field(0.0, ge=0, lt=1)
+    targets: tuple[str, ...] = Field(LORA_TARGETS, min_length=1)
+
+
+class ModelConfig(Section):
+    """Which model, and how it is held in memory."""
+
+    name_or_path: str = Field(description="Folder, hub id, GGUF file, or a known name (smollm2).")
+    adapter: str | None = Field(None, description="Folder of a saved LoRA adapter to go on from.")
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="Arithmetic. Trained weights stay float32; bfloat16 runs as autocast."
+    )
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
+    device: str = Field("auto", description="auto, cpu, cuda, cuda:1 ...")
+    gradient_checkpointing: bool = False
+    lora: LoraConfig | None = None
+    chat_template: str | None = Field(
+        None, description="Jinja file or text that replaces the model's."
+    )
+    trust_remote_code: bool = False
+
+
+class DatasetConfig(Section):
+    """Where rows come from. `path` is a file, a folder, a hub id or the name of a known task."""
+
+    path: str
+    name: str | None = Field(None, description="Shown in metrics; defaults to the path's stem.")
+    subset: str | None = Field(None, description="Configuration name on the hub.")
+    split: str = "train"
+    columns: dict[str, str] = Field(
+        default_factory=dict, description="role: column, where guessed wrong."
+    )
+    limit: int | None = Field(None, ge=1, description="A seeded subset of so many rows.")
+    limit_order: Literal["shuffled", "first"] = "shuffled"
+    options: dict[str, str | int | float | bool | list[int] | list[str]] = Field(
+        default_factory=dict, description="Settings of a generated task."
+    )
+
+
+class DataConfig(Section):
+    """Training rows, validation rows, the prompt template and the length rules."""
+
+    train: DatasetConfig
+    validation: DatasetConfig | None = None
+    validation_fraction: float = Field(
+        0.0, ge=0, lt=1, description="Share of the training rows held out when validation is unset."
+    )
+    template: str = Field("r1_zero", description="Name of a prompt template, or a file.")
+    system_prompt: str | None = None
+    max_prompt_length: int | None = Field(None, ge=1, description="In tokens.")
+    prompt_length_percentile: float | None = Field(None, gt=0, le=100)
+    max_response_length: int | None = Field(None, ge=1, description="SFT: in tokens, EOS included.")
+    overlong: Literal["error", "drop", "truncate"] = "drop"
+    bad_gold: Literal["error", "drop"] = "error"
+
+    @model_validator(mode="after")
+    def _one_length_rule(self) -> DataConfig:
+        if self.max_prompt_length is not None and self.prompt_length_percentile is not None:
+            raise ConfigError(
+                f"data.max_prompt_length={self.max_prompt_length} and data.prompt_length_percentile="
+                f"{self.prompt_length_percentile:g} are both set; keep one of them"
+            )
+        return self
+
+
+class SamplingConfig(Section):
+    """How completions are drawn. A model's own generation_config is never read."""
+
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(-1, ge=-1)
+    min_p: float = Field(0.0, ge=0, le=1)
+    max_tokens: int = Field(1024, ge=1)
+    min_tokens: int = Field(0, ge=0)
+    stop: tuple[str, ...] = ()
+
+
+class EngineConfig(Section):
+    """What samples."""
+
+    name: Literal["auto", "transformers", "paged", "vllm", "server", "scripted"] = "auto"
+    max_batch_size: int = Field(128, ge=1, description="Most rows decoded at once.")
+
+
+class GraderConfig(Section):
+    """The grader, one setting for training, validation and evaluation."""
+
+    num_workers: int = Field(1, ge=1)
+    deadline_seconds: float = Field(2.0, gt=0)
+
+
+class RewardConfig(Section):
+    """Which reward; see docs/reference/rewards.md."""
+
+    name: Literal["r1_zero", "question_only", "tags"] = "r1_zero"
+    mode: Literal["strict", "four_class"] = "strict"
+    fast: bool = Field(True, description="String and sympy only; False adds math-verify.")
+    profile: Literal["contract", "unsloth", "grpo-tests"] = "contract"
+    use_format_exact: bool = True
+    use_format_approximate: bool = True
+    use_answer_check: bool = True
+    use_number_check: bool = True
+    weights: dict[str, float] = Field(default_factory=dict)
+    overlong_buffer: int = Field(0, ge=0, description="DAPO overlong shaping; 0 is off.")
+
+
+class OptimizerConfig(Section):
+    """AdamW and its schedule."""
+
+    learning_rate: float = Field(1e-5, ge=0)
+    betas: tuple[float, float] = (0.9, 0.95)
+    eps: float = Field(1e-8, gt=0)
+    weight_decay: float = Field(0.0, ge=0)
+    max_grad_norm: float = Field(1.0, ge=0, description="0 turns clipping off.")
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    warmup_steps: int = Field(0, ge=0)
+    warmup_ratio: float = Field(0.0, ge=0, lt=1)
+    max_nonfinite_steps: int = Field(
+        5, ge=1, description="Stop after so many skipped steps in a row."
+    )
+
+    @model_validator(mode="after")
+    def _one_warmup(self) -> OptimizerConfig:
+        if self.warmup_steps and self.warmup_ratio:
+            raise ConfigError(
+                f"optimizer.warmup_steps={self.warmup_steps} and optimizer.warmup_ratio="
+                f"{self.warmup_ratio:g} are both set; keep one of them"
+            )
+        return self
+
+
+class BatchConfig(Section):
+    """How an optimizer step is cut into microbatches; changes speed and memory, never the result."""
+
+    microbatch_tokens: int = Field(8192, ge=1, description="Most tokens in one forward pass.")
+    microbatch_rows: int | None = Field(None, ge=1, description="Most rows in one forward pass.")
+    layout: Literal["auto", "padded", "packed", "shared_prompt"] = "auto"
+
+
+class EvaluationConfig(Section):
+    """Evaluation inside training, on the validation split."""
+
+    every_steps: int = Field(0, ge=0, description="0 is off.")
+    at_start: bool = True
+    at_end: bool = True
+    limit: int | None = Field(None, ge=1)
+    sampling: SamplingConfig = SamplingConfig(temperature=0.0)
+    num_samples: int = Field(1, ge=1)
+    stop_metric: str | None = Field(
+        None, description="SFT only: stop once this metric of an evaluation ..."
+    )
+    stop_at: float | None = Field(None, description="... is at least this value.")
+
+    @model_validator(mode="after")
+    def _both_or_neither(self) -> EvaluationConfig:
+        if (self.stop_metric is None) != (self.stop_at is None):
+            raise ConfigError("evaluation.stop_metric and evaluation.stop_at go together; set both")
+        return self
+
+
+class CheckpointConfig(Section):
+    """What is saved, and when."""
+
+    every_steps: int = Field(0, ge=0, description="0 saves only at the end and when stopped.")
+    save_total_limit: int = Field(2, ge=1, description="Older ones are pruned, never the best.")
+    keep_best: bool = True
+
+
+class TrackingConfig(Section):
+    """Where metrics go besides metrics.jsonl and run.log."""
+
+    logging_steps: int = Field(1, ge=1)
+    console: bool = True
+    save_rollouts_every: int = Field(1, ge=0, description="0 is off.")
+    wandb: bool = False
+    wandb_project: str = "workings"
+    wandb_entity: str | None = None
+    wandb_mode: Literal["online", "offline"] = "offline"
+    tensorboard: bool = False
+
+
+class Run(Section):
+    """What every kind of run has."""
+
+    name: str = Field(description="Folder of the run below output_dir.")
+    output_dir: str = "runs"
+    layout: Literal["default", "classic"] = "default"
+    seed: int = Field(0, ge=0)
+    num_threads: int = Field(0, ge=0, description="CPU threads for torch; 0 leaves it alone.")
+    model: ModelConfig
+    tracking: TrackingConfig = TrackingConfig()
+
+
+class SFTConfig(Run):
+    """Supervised fine-tuning on demonstrations."""
+
+    kind: Literal["sft"] = "sft"
+    data: DataConfig
+    engine: EngineConfig = EngineConfig()
+    reward: RewardConfig = RewardConfig()
+    grader: GraderConfig = GraderConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    batch: BatchConfig = BatchConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    batch_size: int = Field(32, ge=1, description="Rows in one optimizer step.")
+    loss: Literal["nll", "seq_sum"] = "nll"
+    completion_only: bool = Field(True, description="False trains prompt tokens too.")
+    epochs: float = Field(1.0, gt=0)
+    max_steps: int | None = Field(None, ge=0, description="Overrides epochs.")
+    max_seconds: float | None = Field(None, gt=0, description="Stop after so much training time.")
+
+
+class GRPOConfig(Run):
+    """Reinforcement learning from graded rollouts."""
+
+    kind: Literal["grpo"] = "grpo"
+    data: DataConfig
+    engine: EngineConfig = EngineConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    reward: RewardConfig = RewardConfig()
+    grader: GraderConfig = GraderConfig()
+    objective: ObjectiveConfig = ObjectiveConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    batch: BatchConfig = BatchConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    prompts_per_step: int = Field(32, ge=1, description="Prompts sampled for one rollout batch.")
+    num_generations: int = Field(8, ge=1, description="Samples per prompt, the group.")
+    train_batch_size: int | None = Field(
+        None, ge=1, description="Rows in one optimizer step; the whole rollout batch if unset."
+    )
+    epochs_per_rollout: int = Field(1, ge=1, description="Passes over each rollout batch.")
+    max_steps: int = Field(200, ge=0, description="Rollout batches.")
+
+    @property
+    def rollout_batch_size(self) -> int:
+        """Rows sampled for one rollout batch."""
+        return self.prompts_per_step * self.num_generations
+
+    @property
+    def rows_per_update(self) -> int:
+        """Rows in one optimizer step."""
+        return self.train_batch_size or self.rollout_batch_size
+
+    @property
+    def updates_per_rollout(self) -> int:
+        """Optimizer steps taken on one rollout batch."""
+        return self.epochs_per_rollout * self.rollout_batch_size // self.rows_per_update
+
+    @model_validator(mode="after")
+    def _numbers_fit(self) -> GRPOConfig:
+        objective = self.objective.resolve()
+        if objective.needs_group and self.num_generations < 2:
+            raise ConfigError(
+                f"num_generations={self.num_generations} but the advantage {objective.advantage!r} "
+                "compares the samples of one prompt and is undefined for one",
+                hint="set num_generations to 2 or more, or objective.preset=no_baseline",
+            )
+        rows = self.rows_per_update
+        if rows > self.rollout_batch_size or self.rollout_batch_size % rows:
+            raise ConfigError(
+                f"train_batch_size={rows} must divide prompts_per_step * num_generations = "
+                f"{self.prompts_per_step} * {self.num_generations} = {self.rollout_batch_size}"
+            )
+        if rows % self.num_generations:
+            raise ConfigError(
+                f"train_batch_size={rows} must be a multiple of num_generations="
+                f"{self.num_generations}, so that no group is split over two updates"
+            )
+        if self.sampling.temperature == 0:
+            raise ConfigError(
+                "sampling.temperature=0 makes every sample of a group the same, so there is "
+                "nothing to learn from",
+                hint="1.0 is usual",
+            )
+        return self
+
+
+class PipelineConfig(Section):
+    """SFT, then GRPO from its result; either phase may be skipped."""
+
+    kind: Literal["pipeline"] = "pipeline"
+    sft: SFTConfig
+    grpo: GRPOConfig
+    skip_sft: bool = Field(False, description="Load the adapter or model that SFT saved before.")
+    skip_grpo: bool = False
+
+    @model_validator(mode="after")
+    def _something_to_do(self) -> PipelineConfig:
+        if self.skip_sft and self.skip_grpo:
+            raise ConfigError("skip_sft and skip_grpo are both set, so there is nothing to do")
+        return self
+
+
+class EvalConfig(Run):
+    """Evaluation of one model on one or more data sets."""
+
+    kind: Literal["eval"] = "eval"
+    datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
+    template: str = "r1_zero"
+    system_prompt: str | None = None
+    max_prompt_length: int | None = Field(None, ge=1)
+    overlong: Literal["error", "drop", "truncate"] = "error"
+    bad_gold: Literal["error", "drop"] = "error"
+    engine: EngineConfig = EngineConfig()
+    sampling: SamplingConfig = SamplingConfig(temperature=0.0)
+    num_samples: int = Field(1, ge=1)
+    reward: RewardConfig = RewardConfig()
+    grader: GraderConfig = GraderConfig()
+
+
+AnyRun = SFTConfig | GRPOConfig | PipelineConfig | EvalConfig
+RUN_TYPES: dict[str, type[AnyRun]] = {
+    "sft": SFTConfig,
+    "grpo": GRPOConfig,
+    "pipeline": PipelineConfig,
+    "eval": EvalConfig,
+}
