@@ -20,6 +20,7 @@ Reduction = Literal[
     "seq_mean_token_mean", "token_mean", "seq_mean_token_sum_norm", "seq_mean_token_sum"
 ]
 Advantage = Literal["raw", "group", "group_mean"]
+Correction = Literal["none", "tis_token"]
 
 GROUP_ADVANTAGES: frozenset[str] = frozenset({"group", "group_mean"})
 
@@ -84,6 +85,10 @@ class ObjectiveConfig(Section):
     advantage: Advantage | None = Field(None, description="How rewards become advantages.")
     epsilon: float | None = Field(None, ge=0, description="Clip range below (and above if alone).")
     epsilon_high: float | None = Field(None, ge=0, description="Clip range above.")
+    correction: Correction = Field(
+        "none", description="Weight for what sampler and trainer disagree on (truncation included)."
+    )
+    correction_cap: float = Field(2.0, gt=0, description="Largest weight of tis_token.")
     advantage_eps: float = Field(
         1e-6, ge=0, description="Added to the group's std, outside the root."
     )
@@ -118,6 +123,8 @@ class ObjectiveConfig(Section):
             advantage=values["advantage"],
             epsilon=epsilon,
             epsilon_high=values.get("epsilon_high", epsilon),
+            correction=self.correction,
+            correction_cap=self.correction_cap,
             advantage_eps=self.advantage_eps,
             mask_truncated=self.mask_truncated,
         )
@@ -155,6 +162,8 @@ class ResolvedObjective(Section):
     advantage: Advantage
     epsilon: float
     epsilon_high: float
+    correction: Correction
+    correction_cap: float
     advantage_eps: float
     mask_truncated: bool
 
@@ -172,7 +181,7 @@ class ResolvedObjective(Section):
         )
         return (
             f"objective {self.preset}: ratio {self.ratio}, surrogate {self.surrogate}{clip}, "
-            f"reduction {self.reduction}, advantage {self.advantage}"
+            f"reduction {self.reduction}, advantage {self.advantage}, correction {self.correction}"
         )
 
 
@@ -181,4 +190,5 @@ AXES: dict[str, tuple[str, ...]] = {
     "surrogate": get_args(Surrogate),
     "reduction": get_args(Reduction),
     "advantage": get_args(Advantage),
+    "correction": get_args(Correction),
 }

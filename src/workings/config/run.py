@@ -158,7 +158,14 @@ class BatchConfig(Section):
 
     microbatch_tokens: int = Field(8192, ge=1, description="Most tokens in one forward pass.")
     microbatch_rows: int | None = Field(None, ge=1, description="Most rows in one forward pass.")
-    layout: Literal["auto", "padded", "packed", "shared_prompt"] = "auto"
+    layout: Literal["auto", "padded", "packed", "shared_prompt"] = Field(
+        "auto",
+        description="padded: one row each; packed: several in a row; shared_prompt: a group's "
+        "prompt once. auto takes the cheapest that the model supports.",
+    )
+    skip_zero_advantage: bool = Field(
+        True, description="Leave rows that cannot move the weights out of the forward pass."
+    )
 
 
 class EvaluationConfig(Section):
@@ -291,6 +298,16 @@ class GRPOConfig(Run):
             raise ConfigError(
                 f"train_batch_size={rows} must be a multiple of num_generations="
                 f"{self.num_generations}, so that no group is split over two updates"
+            )
+        sampling = self.sampling
+        truncates = sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0
+        if truncates and objective.correction == "none":
+            raise ConfigError(
+                f"sampling.top_p={sampling.top_p:g}, top_k={sampling.top_k}, min_p="
+                f"{sampling.min_p:g} cut the distribution that is sampled from, but the loss is "
+                "computed on the whole one",
+                hint="set objective.correction=tis_token, which weighs each token by what was cut, "
+                "or top_p=1 top_k=-1 min_p=0",
             )
         if self.sampling.temperature == 0:
             raise ConfigError(

@@ -1,0 +1,70 @@
+"""From per-token losses to one number, with denominators that span the whole optimizer step.
+
+The loss of a step is `sum(weight * token_loss)` over every token of every microbatch on every
+rank. The weights come from counts that are known before the first backward pass, so the result
+does not depend on how the step is cut up (objectives reference, rule 2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Reduction = Literal[
+    "seq_mean_token_mean", "token_mean", "seq_mean_token_sum_norm", "seq_mean_token_sum"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTotals:
+    """Counts over a whole optimizer step: all microbatches, all ranks.
+
+    `num_rows` counts rows with at least one trained token, `num_tokens` the trained tokens.
+    """
+
+    num_rows: int
+    num_tokens: int
+
+
+def token_weights(
+    mask: Tensor,
+    totals: StepTotals,
+    *,
+    reduction: Reduction,
+    max_length: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """Weight of each token in the step's loss: `mask` [B, T] bool gives [B, T] `dtype`, 0 off mask.
+
+    - seq_mean_token_mean: 1 / (B n_i) (GRPO, 2402.03300, eq. 3)
+    - token_mean: 1 / N (DAPO, 2503.14476, eq. 8)
+    - seq_mean_token_sum_norm: 1 / (B L) with L = `max_length` (Dr.GRPO, 2503.20783)
+    - seq_mean_token_sum: 1 / B
+
+    B and N are `totals.num_rows` and `totals.num_tokens`; n_i is the row's own count. A step with
+    nothing to train has weights of 0, and so a loss of exactly 0.
+
+    >>> mask = torch.tensor([[True, True, False], [True, True, True]])
+    >>> totals = StepTotals(num_rows=2, num_tokens=5)
+    >>> token_weights(mask, totals, reduction="token_mean").sum().item()
+    1.0
+    """
+    mask = mask.bool()
+    num_rows, num_tokens = max(totals.num_rows, 1), max(totals.num_tokens, 1)
+    ones = torch.ones(mask.shape, dtype=dtype, device=mask.device)
+    if reduction == "token_mean":
+        weights = ones / num_tokens
+    elif reduction == "seq_mean_token_mean":
+        weights = ones / mask.sum(1, keepdim=True).clamp(min=1) / num_rows
+    elif reduction == "seq_mean_token_sum":
+        weights = ones / num_rows
+    elif reduction == "seq_mean_token_sum_norm":
+        if max_length is None:
+            raise ValueError("seq_mean_token_sum_norm needs max_length, the completion limit")
+        weights = ones / num_rows / max_length
+    else:
+        raise ValueError(f"unknown reduction {reduction!r}")
+    return torch.where(mask, weights, 0.0)
