@@ -1,0 +1,76 @@
+"""Weights & Biases: the only file that imports `wandb`.
+
+Offline runs need no account and no network; `wandb sync FOLDER` uploads them later. Online runs use
+the login that `wandb login` or WANDB_API_KEY made; no key passes through this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from workings.errors import ConfigError
+
+ID_FILE_NAME = "wandb_run_id.txt"
+STEP_NAMES = {"train": "train_step", "timing": "train_step", "eval": "eval_step"}
+
+
+class WandbSink:
+    """The sink to W&B: train/* and timing/* against train_step, eval/* against eval_step.
+
+    final/* goes to the run's summary. A resumed run keeps its id (in `wandb_run_id.txt`); W&B
+    cannot drop rows, so steps that are repeated after a resume appear twice there.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        project: str,
+        name: str,
+        entity: str | None = None,
+        mode: Literal["online", "offline"] = "offline",
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise ConfigError(
+                "tracking.wandb=true needs the wandb package, which is not installed",
+                hint="pip install workings[wandb], or set tracking.wandb=false",
+            ) from error
+        folder.mkdir(parents=True, exist_ok=True)
+        id_file = folder / ID_FILE_NAME
+        run_id = id_file.read_text(encoding="utf-8").strip() if id_file.exists() else None
+        self._run = wandb.init(
+            project=project,
+            entity=entity,
+            name=name,
+            id=run_id,
+            resume="allow" if run_id else None,
+            mode=mode,
+            dir=str(folder),
+            config=dict(config or {}),
+            settings=wandb.Settings(silent=True, console="off", x_disable_stats=True),
+            reinit="create_new",
+        )
+        id_file.write_text(self._run.id + "\n", encoding="utf-8")
+        for step_name in sorted(set(STEP_NAMES.values())):
+            self._run.define_metric(step_name, hidden=True)
+        for kind, step_name in STEP_NAMES.items():
+            self._run.define_metric(f"{kind}/*", step_metric=step_name)
+
+    def record(self, step: int, kind: str, metrics: Mapping[str, float], *, time: float) -> None:
+        """Log one row with its own step metric."""
+        if kind == "final":
+            self._run.summary.update(dict(metrics))
+        else:
+            self._run.log({STEP_NAMES[kind]: step, **metrics})
+
+    def truncate_after(self, step: int) -> None:
+        """Do nothing: W&B keeps what it was sent."""
+
+    def close(self, *, failed: bool = False) -> None:
+        """Finish the run; a failed one is marked as such."""
+        self._run.finish(exit_code=1 if failed else 0)
