@@ -23,7 +23,7 @@ CHAT_TEMPLATE = (
 def tiny_tokenizer(
     *, add_bos: bool = False, pad_is_eos: bool = False, chat_template: str | None = CHAT_TEMPLATE
 ) -> PreTrainedTokenizerFast:
-    """A character-level BPE of about 110 tokens with `<|bos|>`, `<|im_end|>` (EOS) and `<|pad|>`."""
+    """A character BPE of about 110 tokens with `<|bos|>`, `<|im_end|>` (EOS) and `<|pad|>`."""
     specials = ["<|pad|>", "<|bos|>", "<|im_start|>", "<|im_end|>"]
     merges = [("h", "e"), ("l", "l"), ("ll", "o"), ("he", "llo"), (".", "m")]
     tokens = specials + list(string.printable[:95]) + ["\n"] + [a + b for a, b in merges]
@@ -78,8 +78,19 @@ def tiny_model(
     torch.manual_seed(seed)
     model = LlamaForCausalLM(config).to(dtype)
     torch.random.set_rng_state(state)
+    if dtype == torch.float64:
+        _norms_in_float64(model)
     model.eval()
     return model
+
+
+def _norms_in_float64(model: LlamaForCausalLM) -> None:
+    """Replace the norms of transformers, which round to float32 whatever the model's dtype is."""
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child).__name__ == "LlamaRMSNorm":
+                norm = torch.nn.RMSNorm(child.weight.shape[0], eps=child.variance_epsilon)
+                setattr(parent, name, norm.to(torch.float64))
 
 
 def save_tiny(folder: Path, *, seed: int = 0, pad_is_eos: bool = False) -> Path:

@@ -1,0 +1,72 @@
+"""AdamW, its parameter groups and the learning-rate schedules."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import nn
+
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+def learning_rate_at(
+    step: int,
+    num_steps: int,
+    *,
+    peak: float,
+    schedule: Schedule = "constant",
+    warmup_steps: int = 0,
+) -> float:
+    """Learning rate of optimizer step `step`, counted from 0; a pure function, so resume is exact.
+
+    The rate rises linearly over `warmup_steps` and reaches `peak` at step `warmup_steps`; then it
+    stays, or falls linearly or along a cosine towards 0 at `num_steps`.
+
+    >>> [learning_rate_at(s, 6, peak=1.0, schedule="linear", warmup_steps=2) for s in range(6)]
+    [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]
+    """
+    if step < warmup_steps:
+        return peak * step / warmup_steps
+    if schedule == "constant":
+        return peak
+    progress = (step - warmup_steps) / max(1, num_steps - warmup_steps)
+    progress = min(1.0, progress)
+    if schedule == "linear":
+        return peak * (1.0 - progress)
+    return peak * 0.5 * (1.0 + math.cos(math.pi * progress))
+
+
+def warmup_from(warmup_steps: int, warmup_ratio: float, num_steps: int) -> int:
+    """Warm-up in steps: as given, else the ratio of all steps, rounded up."""
+    return warmup_steps or math.ceil(warmup_ratio * num_steps)
+
+
+def build_adamw(
+    model: nn.Module,
+    *,
+    betas: tuple[float, float] = (0.9, 0.95),
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+) -> torch.optim.AdamW:
+    """AdamW over the trainable parameters; only matrices decay, biases and norms do not.
+
+    The learning rate is set before every step by `learning_rate_at`.
+    """
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    decay = [p for _, p in named if p.ndim >= 2]
+    rest = [p for _, p in named if p.ndim < 2]
+    groups = [
+        {"params": decay, "weight_decay": weight_decay},
+        {"params": rest, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]], lr=0.0, betas=betas, eps=eps, fused=True
+    )
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
+    """Give every parameter group the same rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = value

@@ -1,0 +1,138 @@
+"""Hop 6: forward, backward, clip, optimizer step. What the step measured comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor, nn
+
+from workings.training.distributed import Ranks
+from workings.training.forward import ResponseScores, response_scores
+from workings.training.packing import MicroBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossOutput:
+    """A microbatch's share of the step's loss, and what to report.
+
+    Attributes:
+        loss: scalar with gradient; shares of all microbatches and ranks add up to the step's loss.
+        sums: detached scalars that add up over microbatches.
+        maxima: detached scalars of which the largest is kept.
+    """
+
+    loss: Tensor
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    maxima: dict[str, Tensor] = field(default_factory=dict)
+
+
+LossFunction = Callable[[ResponseScores, MicroBatch], LossOutput]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOutcome:
+    """What an optimizer step did.
+
+    Attributes:
+        loss: of the whole step, over all ranks.
+        grad_norm: L2, before clipping.
+        skipped: True when the gradient was not finite and the weights were left alone.
+        sums, maxima: totals of the loss function's reports, over all ranks.
+    """
+
+    loss: float
+    grad_norm: float
+    skipped: bool
+    sums: dict[str, float]
+    maxima: dict[str, float]
+
+
+def policy_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    microbatches: Sequence[MicroBatch],
+    loss: LossFunction,
+    *,
+    temperature: float = 1.0,
+    max_grad_norm: float = 1.0,
+    autocast: torch.dtype | None = None,
+    ranks: Ranks | None = None,
+) -> StepOutcome:
+    """One optimizer step over `microbatches`; model and optimizer are changed in place.
+
+    Each microbatch adds its share of the step's loss, so nothing is divided here. With gradients
+    averaged over ranks a share is multiplied by their number. A step with no microbatch (nothing
+    to train) still steps with zero gradients, as it would had its rows been computed.
+    """
+    ranks = ranks or Ranks()
+    optimizer.zero_grad(set_to_none=True)
+    model.train()
+    total: Tensor | float = 0.0
+    sums: dict[str, Tensor] = {}
+    maxima: dict[str, Tensor] = {}
+    for batch in microbatches:
+        scores = response_scores(model, batch, temperature=temperature, autocast=autocast)
+        output = loss(scores, batch)
+        (output.loss * ranks.size).backward()  # type: ignore[no-untyped-call]
+        total = total + output.loss.detach()
+        for name, value in output.sums.items():
+            sums[name] = sums[name] + value if name in sums else value
+        for name, value in output.maxima.items():
+            maxima[name] = torch.maximum(maxima[name], value) if name in maxima else value
+    model.eval()
+    grad_norm = _gradient_norm(optimizer, max_grad_norm)
+    skipped = not bool(torch.isfinite(grad_norm))
+    if skipped:
+        optimizer.zero_grad(set_to_none=True)
+    else:
+        optimizer.step()
+    return StepOutcome(
+        loss=_number(ranks.all_sum(torch.as_tensor(total))),
+        grad_norm=_number(grad_norm),
+        skipped=skipped,
+        sums={name: _number(ranks.all_sum(value)) for name, value in sorted(sums.items())},
+        maxima={name: _number(ranks.all_max(value)) for name, value in sorted(maxima.items())},
+    )
+
+
+@torch.no_grad()
+def score(
+    model: nn.Module,
+    microbatches: Sequence[MicroBatch],
+    *,
+    temperature: float = 1.0,
+    autocast: torch.dtype | None = None,
+) -> list[MicroBatch]:
+    """The microbatches with `old_logprobs` of the current weights filled in.
+
+    Called before the first of several updates on one rollout batch, and only then.
+    """
+    model.eval()
+    return [
+        replace(
+            batch,
+            old_logprobs=response_scores(
+                model, batch, temperature=temperature, autocast=autocast
+            ).logprobs,
+        )
+        for batch in microbatches
+    ]
+
+
+def _gradient_norm(optimizer: torch.optim.Optimizer, max_norm: float) -> Tensor:
+    """L2 norm of all gradients, clipped to `max_norm` in place (0 leaves them alone)."""
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    gradients = [p.grad for p in parameters]
+    norm = torch.nn.utils.get_total_norm(gradients)
+    if max_norm > 0 and bool(torch.isfinite(norm)):
+        torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
+    return norm
+
+
+def _number(value: Tensor) -> float:
+    return float(value.item())
