@@ -16,9 +16,16 @@ class Tokenizer(Protocol):
     eos_token: str | None
     chat_template: Any
 
+    @property
+    def added_tokens_decoder(self) -> Any:
+        """Id to added token; `token.special` tells control tokens from added words."""
+        ...
+
     def __len__(self) -> int: ...
 
-    def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
+    def encode(
+        self, text: str, *, add_special_tokens: bool = True, split_special_tokens: bool = False
+    ) -> list[int]: ...
 
     def decode(self, token_ids: Sequence[int], *, skip_special_tokens: bool = False) -> str: ...
 

@@ -1,0 +1,348 @@
+"""Rows to token ids. SFT, DPO, rollout and evaluation all come through here.
+
+Prompt and response are encoded apart and their ids joined, so the prompt is a prefix of the whole
+whatever merges cross the boundary. EOS is added once, after the response; the tokenizer's BOS at
+most once, before the prompt, and never on top of a template's. Masks come from lengths, so EOS is
+learnt also where it is the padding token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+from workings.data.rendering import Asked, render_prompt
+from workings.data.special_tokens import (
+    Piece,
+    SpecialText,
+    SpecialTokens,
+    encode_pieces,
+    special_tokens,
+)
+from workings.data.templates import PromptTemplate
+from workings.data.tokenizer import Tokenizer
+from workings.errors import TemplateError
+from workings.types import Demonstration, Message, PreferencePair, Problem, Prompt
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedDemonstration:
+    """A demonstration as it is trained on.
+
+    Attributes:
+        demonstration: the row.
+        prompt: the prompt, the same as a rollout of the question begins with.
+        response_ids: the response's ids; EOS last, unless `truncated`.
+        truncated: the response was cut at the limit.
+    """
+
+    demonstration: Demonstration
+    prompt: Prompt
+    response_ids: tuple[int, ...]
+    truncated: bool = False
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Prompt and response."""
+        return self.prompt.ids + self.response_ids
+
+    @property
+    def mask(self) -> tuple[bool, ...]:
+        """True on the response, EOS included; the length of `ids`."""
+        return (False,) * len(self.prompt.ids) + (True,) * len(self.response_ids)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedPair:
+    """A preference pair as it is trained on; both sides hold the same prompt."""
+
+    pair: PreferencePair
+    chosen: EncodedDemonstration
+    rejected: EncodedDemonstration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoded(Generic[Item]):
+    """Encoded rows, in the order given, and how many of them spelt a control token."""
+
+    items: tuple[Item, ...]
+    num_with_special_text: int
+
+
+def encode_prompt(
+    item: Problem | Demonstration | PreferencePair,
+    template: PromptTemplate,
+    tokenizer: Tokenizer,
+    *,
+    system_prompt: str | None = None,
+    special_text: SpecialText = "plain",
+    special: SpecialTokens | None = None,
+) -> Prompt:
+    """The prompt that an engine samples from and that a demonstration is trained after.
+
+    Args:
+        item: the row; its question, or its conversation where the template is a chat.
+        system_prompt: see `render_prompt`.
+        special_text: what becomes of control tokens that the question spells.
+        special: the tokenizer's control tokens, where they are known already.
+    """
+    special = special or special_tokens(tokenizer)
+    if isinstance(item, Demonstration) and not item.question:
+        return Prompt(problem=_problem(item), ids=special.automatic_prefix, text="")
+    rendered = render_prompt(
+        item,
+        template,
+        tokenizer,
+        special,
+        system_prompt=system_prompt,
+        special_text=special_text,
+    )
+    ids = tuple(encode_pieces(rendered.pieces, tokenizer, special))
+    prefix = () if rendered.is_chat else special.automatic_prefix
+    if ids[: len(prefix)] != prefix:
+        ids = prefix + ids
+    return Prompt(problem=_problem(item), ids=ids, text=rendered.text)
+
+
+def encode_prompts(
+    items: Sequence[Problem] | Sequence[Demonstration] | Sequence[PreferencePair],
+    template: PromptTemplate,
+    tokenizer: Tokenizer,
+    *,
+    system_prompt: str | None = None,
+    special_text: SpecialText = "plain",
+) -> Encoded[Prompt]:
+    """The prompts of all rows, and how many questions spell a control token."""
+    special = special_tokens(tokenizer)
+    prompts = tuple(
+        encode_prompt(
+            item,
+            template,
+            tokenizer,
+            system_prompt=system_prompt,
+            special_text=special_text,
+            special=special,
+        )
+        for item in items
+    )
+    typed = sum(_spells_special(item, special) for item in items)
+    return Encoded(items=prompts, num_with_special_text=typed)
+
+
+def encode_demonstration(
+    demonstration: Demonstration,
+    template: PromptTemplate,
+    tokenizer: Tokenizer,
+    *,
+    system_prompt: str | None = None,
+    special_text: SpecialText = "plain",
+    max_response_length: int | None = None,
+    special: SpecialTokens | None = None,
+) -> EncodedDemonstration:
+    """The row's ids: prompt, response, EOS.
+
+    A response that begins with the thought tag loses it where the prompt ends with that tag, and
+    one that ends with the text of EOS loses that, so that neither stands twice. A row without a
+    question is plain text: its prompt is the tokenizer's BOS or nothing.
+
+    Args:
+        max_response_length: in tokens, EOS included; a longer response is cut there, gets no EOS
+            and is marked `truncated`. None leaves it whole.
+    """
+    special = special or special_tokens(tokenizer)
+    prompt = encode_prompt(
+        demonstration,
+        template,
+        tokenizer,
+        system_prompt=system_prompt,
+        special_text=special_text,
+        special=special,
+    )
+    eos_id, eos = tokenizer.eos_token_id, tokenizer.eos_token
+    if eos_id is None or not eos:
+        raise TemplateError(
+            "this tokenizer has no EOS token, so a model could not learn where a response ends",
+            hint="set eos_token in the tokenizer's configuration",
+        )
+    response = demonstration.response.removesuffix(eos)
+    if prompt.text:
+        response = without_opened_thought(response, prompt.text, thought_tag=template.thought_tag)
+    ids = (*_response_ids(demonstration, response, tokenizer, special, special_text), eos_id)
+    truncated = max_response_length is not None and len(ids) > max_response_length
+    return EncodedDemonstration(
+        demonstration=demonstration,
+        prompt=prompt,
+        response_ids=ids[:max_response_length] if truncated else ids,
+        truncated=truncated,
+    )
+
+
+def encode_demonstrations(
+    demonstrations: Sequence[Demonstration],
+    template: PromptTemplate,
+    tokenizer: Tokenizer,
+    *,
+    system_prompt: str | None = None,
+    special_text: SpecialText = "plain",
+    max_response_length: int | None = None,
+) -> Encoded[EncodedDemonstration]:
+    """All rows encoded, and how many of them spell a control token in question or response."""
+    special = special_tokens(tokenizer)
+    rows = tuple(
+        encode_demonstration(
+            demonstration,
+            template,
+            tokenizer,
+            system_prompt=system_prompt,
+            special_text=special_text,
+            max_response_length=max_response_length,
+            special=special,
+        )
+        for demonstration in demonstrations
+    )
+    typed = sum(
+        _spells_special(row, special) or special.count_in(row.response) > 0
+        for row in demonstrations
+    )
+    return Encoded(items=rows, num_with_special_text=typed)
+
+
+def encode_preference(
+    pair: PreferencePair,
+    template: PromptTemplate,
+    tokenizer: Tokenizer,
+    *,
+    system_prompt: str | None = None,
+    special_text: SpecialText = "plain",
+    max_response_length: int | None = None,
+    special: SpecialTokens | None = None,
+) -> EncodedPair:
+    """Both sides of the pair, each encoded as a demonstration of its response would be."""
+    special = special or special_tokens(tokenizer)
+    chosen, rejected = (
+        encode_demonstration(
+            Demonstration(
+                id=pair.id,
+                question=pair.question,
+                response=response,
+                messages=pair.messages,
+                source=pair.source,
+                extra=pair.extra,
+            ),
+            template,
+            tokenizer,
+            system_prompt=system_prompt,
+            special_text=special_text,
+            max_response_length=max_response_length,
+            special=special,
+        )
+        for response in (pair.chosen, pair.rejected)
+    )
+    return EncodedPair(pair=pair, chosen=chosen, rejected=rejected)
+
+
+def without_opened_thought(response: str, prompt: str, *, thought_tag: str = "<think>") -> str:
+    """The response without the tag that opens the thought, where the prompt ends with that tag.
+
+    The tag goes as a prefix, never as a set of characters, and with it the white space that the
+    prompt has after its own.
+
+    >>> without_opened_thought("<think>\\nthink it", "Q\\n<think>\\n")
+    'think it'
+    >>> without_opened_thought("<think>\\nthink it", "Q\\n")
+    '<think>\\nthink it'
+    """
+    opened = prompt.rstrip()
+    if not opened.endswith(thought_tag) or not response.startswith(thought_tag):
+        return response
+    return response.removeprefix(thought_tag).removeprefix(prompt[len(opened) :])
+
+
+def shorten_prompt(
+    prompt: Prompt,
+    max_length: int,
+    template: PromptTemplate,
+    tokenizer: Tokenizer,
+    *,
+    system_prompt: str | None = None,
+    special_text: SpecialText = "plain",
+    special: SpecialTokens | None = None,
+) -> Prompt:
+    """The prompt with as much of the end of its question as fits in `max_length` tokens.
+
+    The template stays whole. TemplateError where it does not fit even around an empty question.
+    """
+    special = special or special_tokens(tokenizer)
+
+    def encoded(num_characters: int) -> Prompt:
+        question = prompt.problem.question
+        kept = question[len(question) - num_characters :]
+        return encode_prompt(
+            _with_question(prompt.problem, kept),
+            template,
+            tokenizer,
+            system_prompt=system_prompt,
+            special_text=special_text,
+            special=special,
+        )
+
+    fits, too_many = 0, len(prompt.problem.question) + 1
+    best = encoded(0)
+    if len(best.ids) > max_length:
+        raise TemplateError(
+            f"{prompt.problem.id}: template {template.name!r} takes {len(best.ids)} tokens without "
+            f"any question, more than the limit of {max_length}"
+        )
+    while too_many - fits > 1:
+        middle = (fits + too_many) // 2
+        shorter = encoded(middle)
+        if len(shorter.ids) <= max_length:
+            fits, best = middle, shorter
+        else:
+            too_many = middle
+    return best
+
+
+def _response_ids(
+    demonstration: Demonstration,
+    response: str,
+    tokenizer: Tokenizer,
+    special: SpecialTokens,
+    special_text: SpecialText,
+) -> list[int]:
+    if special_text == "refuse" and special.count_in(response):
+        raise TemplateError(
+            f"{demonstration.id}: the response spells a control token",
+            hint="clean the row, or encode such text as plain text (special_text='plain')",
+        )
+    pieces = [Piece(text=response)] if special_text == "parse" else special.pieces(response)
+    return encode_pieces(pieces, tokenizer, special) if response else []
+
+
+def _spells_special(item: Asked, special: SpecialTokens) -> bool:
+    texts = [item.question, *(m["content"] for m in item.messages if m["role"] != "system")]
+    return any(special.count_in(text) for text in texts)
+
+
+def _problem(item: Problem | Demonstration | PreferencePair) -> Problem:
+    if isinstance(item, Problem):
+        return item
+    answer = item.answer if isinstance(item, Demonstration) else None
+    return Problem(
+        id=item.id,
+        question=item.question,
+        answer=answer or "",
+        messages=item.messages,
+        source=item.source,
+        extra=item.extra,
+    )
+
+
+def _with_question(problem: Problem, question: str) -> Problem:
+    messages = problem.messages
+    if messages:
+        messages = (*messages[:-1], Message(role="user", content=question))
+    return replace(problem, question=question, messages=messages)
