@@ -1,0 +1,93 @@
+"""Linear scans over brackets: what encloses a whole text, how deep it nests, where it splits."""
+
+from __future__ import annotations
+
+import re
+
+OPENING_BOX = r"\\(?:boxed|fbox)\s*\{"
+TOKENS = re.compile(rf"(?P<box>{OPENING_BOX})|(?P<open>\{{)|(?P<close>\}})|\\.", re.DOTALL)
+"""Braces that count: `\\{` and `\\}` are consumed as escapes, `\\\\` before a `}` too."""
+
+_BRACKETS = re.compile(r"[(\[{]|[)\]}]")
+_SPLITS = re.compile(r"(?P<open>\\?[(\[{])|(?P<close>\\?[)\]}])|(?P<comma>[,;])|\\.", re.DOTALL)
+
+
+def peel(content: str) -> str | None:
+    r"""`content` without boxes and braces around the whole of it; None if nothing is left.
+
+    >>> peel(r" {\boxed{ {8} }} ")
+    '8'
+    >>> peel("{a}{b}")
+    '{a}{b}'
+    """
+    pairs: dict[int, tuple[int, int]] = {}  # start of an opening -> (first inside, its close)
+    stack: list[tuple[int, int]] = []
+    for match in TOKENS.finditer(content):
+        if match["box"] or match["open"]:
+            stack.append(match.span())
+        elif match["close"] and stack:
+            start, inside = stack.pop()
+            pairs[start] = (inside, match.start())
+    low, high = 0, len(content)
+    while True:
+        while low < high and content[low].isspace():
+            low += 1
+        while low < high and content[high - 1].isspace():
+            high -= 1
+        inside, close = pairs.get(low, (-1, -1))
+        if close != high - 1 or close < 0:
+            return content[low:high] or None
+        low, high = inside, close
+
+
+def is_balanced(text: str) -> bool:
+    r"""True where every brace that counts has its partner.
+
+    >>> is_balanced(r"\frac{1}{2}"), is_balanced(r"\frac{1}{2"), is_balanced(r"\{1\}")
+    (True, False, True)
+    """
+    depth = 0
+    for match in TOKENS.finditer(text):
+        if match["box"] or match["open"]:
+            depth += 1
+        elif match["close"]:
+            depth -= 1
+            if depth < 0:
+                return False
+    return depth == 0
+
+
+def max_depth(text: str) -> int:
+    """Deepest nesting of brackets of any kind; closing brackets without a partner count nothing.
+
+    >>> max_depth("((1)+(2))")
+    2
+    """
+    depth = deepest = 0
+    for match in _BRACKETS.finditer(text):
+        if match[0] in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif depth:
+            depth -= 1
+    return deepest
+
+
+def split_list(text: str) -> list[str]:
+    r"""The elements of `text` between commas and semicolons that stand in no bracket.
+
+    >>> split_list(r"(1,3), \{2,5\}; 7")
+    ['(1,3)', '\\{2,5\\}', '7']
+    """
+    elements: list[str] = []
+    depth = start = 0
+    for match in _SPLITS.finditer(text):
+        if match["open"]:
+            depth += 1
+        elif match["close"]:
+            depth = max(depth - 1, 0)
+        elif match["comma"] and depth == 0:
+            elements.append(text[start : match.start()].strip())
+            start = match.end()
+    elements.append(text[start:].strip())
+    return elements

@@ -1,0 +1,172 @@
+"""One spelling for answers and golds; every step is a linear scan."""
+
+from __future__ import annotations
+
+import re
+
+from workings.grading.braces import peel
+from workings.grading.cache import remembered
+from workings.grading.symbols import to_latex
+
+_DROPPED = re.compile(
+    r"(?P<keep>\\\\|\\\$|\\[{}])"
+    r"|\\(?:left|right|middle|[bB]igg?[lrm]?)(?![a-zA-Z])\s*\.?"
+    r"|\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|rm|bf|it)(?![a-zA-Z])"
+    r"|\\(?:color|hspace|vspace|phantom)\s*\*?\{[^{}]{0,64}\}"
+    r"|\\textcolor\s*\{[^{}]{0,64}\}"
+    r"|\$|\*\*|\\[()\[\]]"
+)
+_SPACES = re.compile(
+    r"(?P<keep>\\\\|\\[{}])|\\(?:[,;:! ]|quad|qquad|thinspace|enspace)(?![a-zA-Z])|~|\s+"
+)
+_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\,|\\!,)(?=\d{3}(?!\d))")
+_FRACTION_MACRO = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
+_BARE_FRACTION = re.compile(
+    r"\\frac\s*(?:(?P<a>\d)\s*(?P<b>\d)|(?P<c>\d)\s*(?=\{)|(?P<d>\{[^{}]*\})\s*(?P<e>\d))"
+)
+_OVER = re.compile(r"\{([^{}]{1,200}?)\\over(?![a-zA-Z])([^{}]{1,200})\}")
+_STYLE_GROUP = re.compile(
+    r"\\(?P<text>text|textbf|textit|textrm|textsf|texttt|textnormal|mbox|mathrm)\s*\{"
+    r"|\\(?P<style>mathbf|mathit|mathsf|boldsymbol|bm|mathnormal)\s*\{"
+    r"|(?P<open>\{)|(?P<close>\})|\\.",
+    re.DOTALL,
+)
+_NAMED = re.compile(
+    r"(?P<name>[A-Za-z](?:_\{?\w{1,4}\}?)?(?:\s*\([a-z]\))?|\([a-z](?:\s*,\s*[a-z]){1,3}\))"
+    r"\s*(?:=|\\in(?![a-zA-Z]))\s*(?=\S)"
+)
+_SPACE_BETWEEN_DIGITS = re.compile(r"(?<=\d)\s+(?=\d)")
+_SPACE_AFTER_MACRO = re.compile(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])")
+_KEPT_SPACE = "\x01"  # no whitespace to str.split
+_SYNONYMS = re.compile(r"\\(leq|geq|neq|leqslant|geqslant|varnothing|lbrace|rbrace|%)(?![a-zA-Z])")
+_SYNONYM_OF = {
+    "leq": r"\le", "geq": r"\ge", "neq": r"\ne", "leqslant": r"\le", "geqslant": r"\ge",
+    "varnothing": r"\emptyset", "lbrace": r"\{", "rbrace": r"\}", "%": "%",
+}  # fmt: skip
+
+
+@remembered
+def normalise(text: str) -> str:
+    r"""`text` as plain LaTeX: one sign per meaning, no style, one fraction form, clean edges.
+
+    Words stay inside `\text{...}`, and nothing that carries meaning is cut.
+
+    >>> normalise(r"$\dfrac12$.")
+    '\\frac{1}{2}'
+    >>> normalise(r"\textbf{1/2 or 1/3}")
+    '\\text{1/2 or 1/3}'
+    >>> normalise("10!"), normalise("–3"), normalise(r"1{,}234")
+    ('10!', '-3', '1,234')
+    """
+    text = _THOUSANDS.sub(",", to_latex(text))
+    text = _DROPPED.sub(lambda match: match["keep"] or "", text)
+    text = _SPACES.sub(lambda match: match["keep"] or " ", text)
+    text = _SYNONYMS.sub(lambda match: _SYNONYM_OF[match[1]], text)
+    text = _unwrap_styles(text)
+    if "frac" in text:
+        text = _BARE_FRACTION.sub(_braced_fraction, _FRACTION_MACRO.sub(r"\\frac", text))
+    if "\\over" in text:
+        text = _OVER.sub(r"\\frac{\1}{\2}", text)
+    return peel(_trim(text)) or ""
+
+
+@remembered
+def canonical(text: str) -> str:
+    r"""`normalise(text)` without spaces and `\text`: two answers with one form are the same answer.
+
+    >>> canonical(r"\left( x + \frac12 \right)")
+    '(x+\\frac{1}{2})'
+    >>> canonical("1 2") == canonical("12")
+    False
+    """
+    text = plain_text(normalise(text))
+    text = _SPACE_BETWEEN_DIGITS.sub(_KEPT_SPACE, text)
+    text = _SPACE_AFTER_MACRO.sub(rf"\1{_KEPT_SPACE}", text)
+    return "".join(text.split()).replace(_KEPT_SPACE, " ") if text else ""
+
+
+def without_name(text: str) -> tuple[str | None, str]:
+    r"""(name, rest) of a normalised text that gives its value a name; (None, text) of any other.
+
+    >>> without_name("f(x) = 2x+1"), without_name(r"x \in [0,1]"), without_name("x=y=2")
+    (('f(x)', '2x+1'), ('x', '[0,1]'), (None, 'x=y=2'))
+    """
+    match = _NAMED.match(text)
+    if match is None or "=" in text[match.end() :]:
+        return None, text
+    return match["name"].replace(" ", ""), text[match.end() :].strip()
+
+
+def plain_text(text: str) -> str:
+    r"""`text` with every `\text{...}` unwrapped, its content set off by spaces.
+
+    >>> plain_text(r"5\text{ or }6")
+    '5  or  6'
+    """
+    if "\\text{" not in text:
+        return text
+    pieces: list[str] = []
+    stack: list[bool] = []
+    position = 0
+    for match in _STYLE_GROUP.finditer(text):
+        pieces.append(text[position : match.start()])
+        position = match.end()
+        if match["text"] or match["style"] or match["open"]:
+            stack.append(bool(match["text"]))
+            pieces.append(" " if match["text"] else match[0])
+        elif match["close"] and stack:
+            pieces.append(" " if stack.pop() else "}")
+        else:
+            pieces.append(match[0])
+    pieces.append(text[position:])
+    return "".join(pieces).strip()
+
+
+def _unwrap_styles(text: str) -> str:
+    r"""`text` with `\mathbf{x}` as `x` and every macro of upright words as `\text{...}`."""
+    if "\\" not in text:
+        return text
+    pieces: list[str] = []
+    stack: list[str] = []
+    position = 0
+    for match in _STYLE_GROUP.finditer(text):
+        pieces.append(text[position : match.start()])
+        position = match.end()
+        if match["text"]:
+            stack.append("}")
+            pieces.append("\\text{")
+        elif match["style"]:
+            stack.append("")
+        elif match["open"]:
+            stack.append("}")
+            pieces.append("{")
+        elif match["close"]:
+            pieces.append(stack.pop() if stack else "}")
+        else:
+            pieces.append(match[0])
+    pieces.append(text[position:])
+    return "".join(pieces)
+
+
+def _braced_fraction(match: re.Match[str]) -> str:
+    if match["a"]:
+        return rf"\frac{{{match['a']}}}{{{match['b']}}}"
+    if match["c"]:
+        return rf"\frac{{{match['c']}}}"
+    return rf"\frac{match['d']}{{{match['e']}}}"
+
+
+def _trim(text: str) -> str:
+    r"""`text` without spaces and closing punctuation at its edges; `!` and `...` stay.
+
+    A row break at the end goes too.
+    """
+    end = len(text)
+    while end:
+        if text[end - 1].isspace() or (text[end - 1] in ".,;:" and text[end - 3 : end] != "..."):
+            end -= 1
+        elif text[end - 2 : end] == "\\\\":
+            end -= 2
+        else:
+            break
+    return text[:end].lstrip()
