@@ -81,8 +81,9 @@ class DataConfig(Section):
     def _one_length_rule(self) -> DataConfig:
         if self.max_prompt_length is not None and self.prompt_length_percentile is not None:
             raise ConfigError(
-                f"data.max_prompt_length={self.max_prompt_length} and data.prompt_length_percentile="
-                f"{self.prompt_length_percentile:g} are both set; keep one of them"
+                f"data.max_prompt_length={self.max_prompt_length} and "
+                f"data.prompt_length_percentile={self.prompt_length_percentile:g} are both set; "
+                "keep one of them"
             )
         return self
 
@@ -97,6 +98,12 @@ class SamplingConfig(Section):
     max_tokens: int = Field(1024, ge=1)
     min_tokens: int = Field(0, ge=0)
     stop: tuple[str, ...] = ()
+
+
+class GreedySamplingConfig(SamplingConfig):
+    """As `SamplingConfig`, greedy unless a temperature is given: what evaluation takes."""
+
+    temperature: float = Field(0.0, ge=0)
 
 
 class EngineConfig(Section):
@@ -154,7 +161,7 @@ class OptimizerConfig(Section):
 
 
 class BatchConfig(Section):
-    """How an optimizer step is cut into microbatches; changes speed and memory, never the result."""
+    """How an optimizer step is cut into microbatches; changes speed and memory, not the result."""
 
     microbatch_tokens: int = Field(8192, ge=1, description="Most tokens in one forward pass.")
     microbatch_rows: int | None = Field(None, ge=1, description="Most rows in one forward pass.")
@@ -175,7 +182,7 @@ class EvaluationConfig(Section):
     at_start: bool = True
     at_end: bool = True
     limit: int | None = Field(None, ge=1)
-    sampling: SamplingConfig = SamplingConfig(temperature=0.0)
+    sampling: GreedySamplingConfig = GreedySamplingConfig()
     num_samples: int = Field(1, ge=1)
     stop_metric: str | None = Field(
         None, description="SFT only: stop once this metric of an evaluation ..."
@@ -280,6 +287,18 @@ class GRPOConfig(Run):
         return self.epochs_per_rollout * self.rollout_batch_size // self.rows_per_update
 
     @model_validator(mode="after")
+    def _nothing_unread(self) -> GRPOConfig:
+        if self.data.max_response_length is not None:
+            raise ConfigError(
+                f"data.max_response_length={self.data.max_response_length} limits what SFT trains "
+                "on and has no effect here",
+                hint="sampling.max_tokens limits what is sampled",
+            )
+        if self.evaluation.stop_metric is not None:
+            raise ConfigError("evaluation.stop_metric ends SFT early and has no effect here")
+        return self
+
+    @model_validator(mode="after")
     def _numbers_fit(self) -> GRPOConfig:
         objective = self.objective.resolve()
         if objective.needs_group and self.num_generations < 2:
@@ -333,6 +352,15 @@ class PipelineConfig(Section):
             raise ConfigError("skip_sft and skip_grpo are both set, so there is nothing to do")
         return self
 
+    @model_validator(mode="after")
+    def _two_folders(self) -> PipelineConfig:
+        if (self.sft.output_dir, self.sft.name) == (self.grpo.output_dir, self.grpo.name):
+            raise ConfigError(
+                f"sft and grpo would both write to {self.sft.output_dir}/{self.sft.name}",
+                hint="give one of them another name, e.g. grpo.name=grpo",
+            )
+        return self
+
 
 class EvalConfig(Run):
     """Evaluation of one model on one or more data sets."""
@@ -345,16 +373,31 @@ class EvalConfig(Run):
     overlong: Literal["error", "drop", "truncate"] = "error"
     bad_gold: Literal["error", "drop"] = "error"
     engine: EngineConfig = EngineConfig()
-    sampling: SamplingConfig = SamplingConfig(temperature=0.0)
+    sampling: GreedySamplingConfig = GreedySamplingConfig()
     num_samples: int = Field(1, ge=1)
     reward: RewardConfig = RewardConfig()
     grader: GraderConfig = GraderConfig()
 
 
-AnyRun = SFTConfig | GRPOConfig | PipelineConfig | EvalConfig
+class SampleConfig(Section):
+    """A few answers of one model to one question."""
+
+    kind: Literal["sample"] = "sample"
+    seed: int = Field(0, ge=0)
+    num_threads: int = Field(0, ge=0, description="CPU threads for torch; 0 leaves it alone.")
+    model: ModelConfig
+    template: str = Field("own", description="own is the model's chat template.")
+    system_prompt: str | None = None
+    engine: EngineConfig = EngineConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    num_samples: int = Field(1, ge=1)
+
+
+AnyRun = SFTConfig | GRPOConfig | PipelineConfig | EvalConfig | SampleConfig
 RUN_TYPES: dict[str, type[AnyRun]] = {
     "sft": SFTConfig,
     "grpo": GRPOConfig,
     "pipeline": PipelineConfig,
     "eval": EvalConfig,
+    "sample": SampleConfig,
 }

@@ -1,0 +1,302 @@
+"""The command `workings`: it reads arguments, composes the configuration and hands over.
+
+What a command does stands in `workings.cli.commands.NAME`, whose `run` is imported when the
+command is used; `--help` and `--dry-run` therefore import no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import workings
+from workings.cli.console import write_data, write_error, write_note
+from workings.cli.options import overrides_from, with_resume_value
+from workings.cli.settings_help import RunCommand
+from workings.config.run import AnyRun
+from workings.errors import ConfigError, DataError, StoppedBySignal, WorkingsError
+
+# typer's own base of every wrong use of an option; not exported by name in all of its versions.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(
+    name="workings",
+    help="Teach language models to show their workings: SFT, GRPO, grading and evaluation.",
+    add_completion=False,
+    no_args_is_help=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+inspect_app = typer.Typer(
+    help="Look at data and at sampled completions.",
+    rich_markup_mode=None,
+)
+app.add_typer(inspect_app, name="inspect")
+
+# Everything that is no option here is a setting of the run, and read by `cli.options`.
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+Configs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-c",
+        "--config",
+        "--config-name",
+        metavar="NAME_OR_FILE",
+        help="A shipped configuration or a YAML file; again for files that refine it.",
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print the resolved configuration and stop.")
+]
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        "--resume",
+        metavar="[latest|PATH]",
+        help="Go on from a checkpoint; without a value, from the latest of this run.",
+    ),
+]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """The exit code of the command with these arguments (those of the process by default).
+
+    0: done. 1: the run failed for a reason that it names. 2: the command line, the configuration
+    or the data is wrong. 128 + n: stopped by signal n after saving. 130: interrupted.
+    """
+    arguments = with_resume_value(sys.argv[1:] if argv is None else argv)
+    try:
+        result = app(args=arguments, prog_name="workings", standalone_mode=False)
+    except StoppedBySignal as error:
+        write_error(error)
+        return 128 + error.signal_number
+    except (ConfigError, DataError) as error:
+        write_error(error)
+        return 2
+    except WorkingsError as error:
+        write_error(error)
+        return 1
+    except _UsageError as error:
+        write_error(str(error))
+        return 2
+    except (KeyboardInterrupt, typer.Abort):
+        write_error("interrupted")
+        return 130
+    except SystemExit as stop:  # typer's answer to a reader of stdout that has gone away
+        return stop.code if isinstance(stop.code, int) else 1
+    return result if isinstance(result, int) else 0
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    ctx: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        write_data(f"workings {workings.__version__}")
+        raise typer.Exit
+    if ctx.invoked_subcommand is None:
+        write_data(ctx.get_help())
+
+
+# ------------------------------------------------------------------------------------- runs
+
+
+@app.command(cls=RunCommand, context_settings=_PASS_ON)
+def sft(
+    ctx: typer.Context, config: Configs = None, dry_run: DryRun = False, resume: Resume = None
+) -> int:
+    """Fine-tune on demonstrations."""
+    return _start("sft", config, ctx.args, dry_run=dry_run, resume=resume)
+
+
+@app.command(cls=RunCommand, context_settings=_PASS_ON)
+def grpo(
+    ctx: typer.Context, config: Configs = None, dry_run: DryRun = False, resume: Resume = None
+) -> int:
+    """Learn from graded samples (GRPO)."""
+    return _start("grpo", config, ctx.args, dry_run=dry_run, resume=resume)
+
+
+@app.command(cls=RunCommand, context_settings=_PASS_ON)
+def pipeline(
+    ctx: typer.Context, config: Configs = None, dry_run: DryRun = False, resume: Resume = None
+) -> int:
+    """SFT, then GRPO from its result."""
+    return _start("pipeline", config, ctx.args, dry_run=dry_run, resume=resume)
+
+
+@app.command(name="eval", cls=RunCommand, context_settings=_PASS_ON)
+def evaluate(
+    ctx: typer.Context, config: Configs = None, dry_run: DryRun = False, resume: Resume = None
+) -> int:
+    """Evaluate a model on benchmarks.
+
+    The model may be a checkpoint; every number comes with its interval.
+    """
+    return _start("eval", config, ctx.args, dry_run=dry_run, resume=resume)
+
+
+@app.command(context_settings=_PASS_ON)
+def quickstart(
+    ctx: typer.Context,
+    config: Configs = None,
+    dry_run: DryRun = False,
+    resume: Resume = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin anew in an empty folder.")] = False,
+) -> int:
+    """Watch a real model learn arithmetic here.
+
+    Baseline, SFT, GRPO, evaluation and a plot, on this machine. Settings of `workings pipeline`
+    may follow.
+    """
+    run = _composed("pipeline", config or ["quickstart"], ctx.args)
+    if dry_run:
+        return _print_configuration(run)
+    return _hand_over("quickstart", run, resume=resume, fresh=fresh)
+
+
+@app.command(cls=RunCommand, context_settings=_PASS_ON)
+def sample(
+    ctx: typer.Context,
+    model: Annotated[str, typer.Argument(help="Folder, hub id or known name of a model.")],
+    question: Annotated[str, typer.Argument(help="What to ask.")],
+    config: Configs = None,
+    dry_run: DryRun = False,
+    num_samples: Annotated[int, typer.Option("-n", help="How many answers.")] = 1,
+) -> int:
+    """Ask a model a question."""
+    asked = [f"--model.name_or_path={model}", f"--num_samples={num_samples}"]
+    run = _composed("sample", config, [*asked, *ctx.args])
+    if dry_run:
+        return _print_configuration(run)
+    return _hand_over("sample", run, question=question)
+
+
+# ------------------------------------------------------------------------------- after a run
+
+
+@app.command()
+def plot(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", help="A metric's name; again for more.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", help="Image file, or a folder for several.")
+    ] = None,
+) -> int:
+    """Draw the curves of runs."""
+    return _hand_over("plot", runs, metrics=tuple(metric or ()), output=output)
+
+
+@app.command()
+def export(
+    source: Annotated[Path, typer.Argument(help="A checkpoint, or a run's folder.")],
+    destination: Annotated[Path, typer.Argument(help="Folder to write.")],
+    format: Annotated[  # noqa: A002 - the name of the option
+        str, typer.Option("--format", help="model, merged or adapter.")
+    ] = "model",
+) -> int:
+    """Write a trained model for others to use.
+
+    The Hugging Face layout, with a model card.
+    """
+    return _hand_over("export", source, destination, format=format)
+
+
+@inspect_app.command("data", context_settings=_PASS_ON)
+def inspect_data(
+    ctx: typer.Context,
+    config: Configs = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Rows to show.")] = 3,
+) -> int:
+    """Show rows as the model sees them.
+
+    Tokens, loss mask, template and stop strings.
+    """
+    kind = _kind_of(config, default="sft")
+    return _hand_over("inspect_data", _composed(kind, config, ctx.args), limit=limit)
+
+
+@inspect_app.command("rollouts", context_settings=_PASS_ON)
+def inspect_rollouts(
+    ctx: typer.Context,
+    run: Annotated[Path | None, typer.Argument(help="Folder of a run.")] = None,
+    config: Configs = None,
+    step: Annotated[int | None, typer.Option("--step", help="Default: the last.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Groups to show.")] = 3,
+) -> int:
+    """Show sampled completions and rewards.
+
+    And why rewards may be flat. From a run's folder, what it saved; with -c and settings, a few
+    fresh samples.
+    """
+    if (run is None) == (config is None):
+        raise ConfigError("give either a run's folder or -c NAME_OR_FILE")
+    composed = None if config is None else _composed("grpo", config, ctx.args)
+    return _hand_over("inspect_rollouts", run, config=composed, step=step, limit=limit)
+
+
+@app.command(context_settings=_PASS_ON)
+def doctor(ctx: typer.Context, config: Configs = None) -> int:
+    """Say what works on this machine.
+
+    Devices, versions, and what to install for what; with -c and settings, whether that run will
+    work here.
+    """
+    composed = None
+    if config is not None or ctx.args:
+        composed = _composed(_kind_of(config, default="grpo"), config, ctx.args)
+    return _hand_over("doctor", composed)
+
+
+# ------------------------------------------------------------------------------------- parts
+
+
+def _start(
+    kind: str, config: list[str] | None, arguments: list[str], *, dry_run: bool, resume: str | None
+) -> int:
+    run = _composed(kind, config, arguments)
+    if dry_run:
+        return _print_configuration(run)
+    return _hand_over(kind, run, resume=resume)
+
+
+def _composed(kind: str, config: list[str] | None, arguments: list[str]) -> AnyRun:
+    from workings.config.compose import compose_with_notes
+
+    composition = compose_with_notes(config or [], overrides_from(arguments, kind), kind=kind)
+    for note in composition.notes:
+        write_note(note)
+    return composition.run
+
+
+def _kind_of(config: list[str] | None, *, default: str) -> str:
+    from workings.config.sources import kind_of
+
+    return kind_of(config[0]) if config else default
+
+
+def _print_configuration(run: AnyRun) -> int:
+    from workings.config.dump import dump_yaml
+
+    write_data(dump_yaml(run))
+    return 0
+
+
+def _hand_over(command: str, *arguments: Any, **options: Any) -> int:
+    """Run `workings.cli.commands.COMMAND.run`; its result is the exit code."""
+    module = importlib.import_module(f"workings.cli.commands.{command}")
+    code: int = module.run(*arguments, **options)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

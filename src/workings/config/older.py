@@ -1,0 +1,266 @@
+"""Values of earlier programs that mean something only together with other settings.
+
+`gradient_accumulation_steps` is the usual example: the rows of one optimizer step are a setting
+here, how they are cut is `batch`. `settle` runs after everything is composed, so a file and the
+command line may each give one half of such a pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from workings.config.fields import settings_of
+from workings.config.objective import GROUP_ADVANTAGES, PRESETS
+from workings.config.trees import look_up, put
+from workings.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """One setting worked out: `source` says from which numbers, `names` from which older values.
+
+    `scales` is True where the earlier name multiplies the setting instead of giving it.
+    """
+
+    path: str
+    value: Any
+    source: str
+    scales: bool = False
+    names: tuple[str, ...] = ()
+
+
+class _Given:
+    """The earlier values of one run, and the settings around them, defaults filled in."""
+
+    def __init__(self, older: Mapping[str, Any], values: Mapping[str, Any], kind: str) -> None:
+        self._older = older
+        self._values = values
+        self._kind = kind
+        self.used: list[str] = []
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._older
+
+    def raw(self, name: str) -> Any:
+        self.used.append(name)
+        return self._older[name]
+
+    def whole(self, name: str, written: str) -> int:
+        """An earlier value that has to be a whole number of at least 1."""
+        value = self.raw(name)
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{written}={value!r}; expected a whole number, at least 1")
+        return value
+
+    def setting(self, path: str) -> Any:
+        return look_up(self._values, path, settings_of(self._kind)[path].default)
+
+
+def settle(older: Mapping[str, Any], values: Mapping[str, Any], kind: str) -> list[Settled]:
+    """The settings that earlier values stand for; a rule sees what the rules before it found."""
+    around = deepcopy(dict(values))
+    found: list[Settled] = []
+    for rule in _RULES[kind]:
+        given = _Given(older, around, kind)
+        for settled in rule(given):
+            put(around, settled.path, settled.value)
+            found.append(replace(settled, names=tuple(given.used)))
+    return found
+
+
+def _sft_rows(given: _Given) -> list[Settled]:
+    """rows of a step = rows of a forward pass x accumulation steps."""
+    if "rows_per_forward" not in given and "accumulation" not in given:
+        return []
+    steps = (
+        given.whole("accumulation", "gradient_accumulation_steps") if "accumulation" in given else 1
+    )
+    if "rows_per_forward" in given:
+        rows = given.whole("rows_per_forward", "per_device_train_batch_size")
+        source = f"{rows} rows per forward pass x {steps} accumulation steps"
+    else:
+        rows = given.setting("batch_size")
+        source = f"batch_size={rows} x {steps} accumulation steps"
+    return [
+        Settled(
+            path="batch_size",
+            value=rows * steps,
+            source=source,
+            scales="rows_per_forward" not in given,
+        ),
+        Settled(path="batch.microbatch_rows", value=rows, source=source),
+    ]
+
+
+def _grpo_rows(given: _Given) -> list[Settled]:
+    """With rows per forward pass, their product is the rollout batch; else the batch is cut."""
+    if "rows_per_forward" in given:
+        return _grpo_rows_from_forward(given)
+    if "accumulation" not in given:
+        return []
+    steps = given.whole("accumulation", "gradient_accumulation_steps")
+    rollout = given.setting("prompts_per_step") * given.setting("num_generations")
+    update = given.setting("train_batch_size") or rollout
+    if update % steps:
+        raise ConfigError(
+            f"gradient_accumulation_steps={steps} does not divide the {update} rows of an update",
+            hint="the rows of an update are train_batch_size, or prompts_per_step * "
+            "num_generations if that is not set",
+        )
+    source = f"{update} rows of an update / {steps} accumulation steps"
+    return [Settled(path="batch.microbatch_rows", value=update // steps, source=source)]
+
+
+def _grpo_rows_from_forward(given: _Given) -> list[Settled]:
+    rows = given.whole("rows_per_forward", "per_device_train_batch_size")
+    steps = (
+        given.whole("accumulation", "gradient_accumulation_steps") if "accumulation" in given else 1
+    )
+    samples = given.setting("num_generations")
+    if rows * steps % samples:
+        raise ConfigError(
+            f"per_device_train_batch_size * gradient_accumulation_steps = {rows} * {steps} = "
+            f"{rows * steps} must be a multiple of num_generations={samples}, so that no group is "
+            "split over two updates"
+        )
+    source = f"{rows} rows per forward pass x {steps} accumulation steps"
+    return [
+        Settled(path="prompts_per_step", value=rows * steps // samples, source=source),
+        Settled(path="batch.microbatch_rows", value=rows, source=source),
+    ]
+
+
+def _grpo_rollout(given: _Given) -> list[Settled]:
+    if "rollout_rows" not in given:
+        return []
+    rows = given.whole("rollout_rows", "rollout_batch_size")
+    samples = given.setting("num_generations")
+    if rows % samples:
+        raise ConfigError(
+            f"rollout_batch_size={rows} must be a multiple of num_generations={samples}"
+        )
+    source = f"rollout_batch_size={rows} / num_generations={samples}"
+    return [Settled(path="prompts_per_step", value=rows // samples, source=source)]
+
+
+def _grpo_update(given: _Given) -> list[Settled]:
+    if "prompts_per_update" not in given:
+        return []
+    prompts = given.whole("prompts_per_update", "ppo_mini_batch_size")
+    samples = given.setting("num_generations")
+    source = f"{prompts} prompts x num_generations={samples}"
+    return [Settled(path="train_batch_size", value=prompts * samples, source=source)]
+
+
+def _grpo_clip(given: _Given) -> list[Settled]:
+    """The earlier bound is on the ratio and never below 1 + epsilon."""
+    if "ratio_upper_bound" not in given:
+        return []
+    bound = given.raw("ratio_upper_bound")
+    epsilon = given.setting("objective.epsilon")
+    if epsilon is None:
+        preset = PRESETS.get(str(given.setting("objective.preset")), {})
+        epsilon = preset.get("epsilon", 0.2)
+    if not isinstance(bound, int | float) or not isinstance(epsilon, int | float):
+        raise ConfigError(f"clip_upper_bound={bound!r}; expected a number, e.g. 1.28")
+    value = max(round(bound - 1, 12), epsilon)
+    source = f"clip_upper_bound={bound:g} over epsilon={epsilon:g}"
+    return [Settled(path="objective.epsilon_high", value=value, source=source)]
+
+
+def _grpo_std(given: _Given) -> list[Settled]:
+    """Says how a group is normalised; an objective without a group has nothing to normalise."""
+    if "divide_by_std" not in given:
+        return []
+    divide = given.raw("divide_by_std")
+    if not isinstance(divide, bool):
+        raise ConfigError(
+            f"dividing advantages by the group's std: {divide!r} came; expected true or false "
+            "(scale_rewards: group or none)"
+        )
+    preset = PRESETS.get(str(given.setting("objective.preset")), {})
+    if preset.get("advantage") not in GROUP_ADVANTAGES:
+        return []
+    source = "advantages divided by the group's std" if divide else "std off"
+    value = "group" if divide else "group_mean"
+    return [Settled(path="objective.advantage", value=value, source=source)]
+
+
+def _total_length(path: str, prompt_path: str) -> Callable[[_Given], list[Settled]]:
+    def rule(given: _Given) -> list[Settled]:
+        if "max_length" not in given:
+            return []
+        total = given.whole("max_length", "max_seq_length")
+        prompt = given.setting(prompt_path)
+        if prompt is None:
+            raise ConfigError(
+                f"max_seq_length={total} limits prompt and response together, which are two limits "
+                "here",
+                hint=f"set {prompt_path} as well, or set {path} instead",
+            )
+        if not isinstance(prompt, int) or total <= prompt:
+            raise ConfigError(
+                f"max_seq_length={total} leaves no room for a response after {prompt_path}={prompt}"
+            )
+        source = f"max_seq_length={total} - {prompt_path}={prompt}"
+        return [Settled(path=path, value=total - prompt, source=source)]
+
+    return rule
+
+
+def _train_share(given: _Given) -> list[Settled]:
+    if "train_share" not in given:
+        return []
+    share = given.raw("train_share")
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise ConfigError(
+            f"train_validation_split={share!r}; expected a number, above 0, at most 1"
+        )
+    return [
+        Settled(
+            path="data.validation_fraction",
+            value=round(1 - share, 12),
+            source=f"train_validation_split={share:g}",
+        )
+    ]
+
+
+def _eval_limit(given: _Given) -> list[Settled]:
+    """One limit for every data set of an evaluation."""
+    if "limit" not in given:
+        return []
+    limit = given.whole("limit", "limit")
+    datasets = given.setting("datasets")
+    if not isinstance(datasets, list):
+        return []
+    return [
+        Settled(
+            path="datasets",
+            value=[{**d, "limit": limit} if isinstance(d, Mapping) else d for d in datasets],
+            source=f"limit={limit} for each data set",
+            scales=True,
+        )
+    ]
+
+
+_RULES: dict[str, tuple[Callable[[_Given], list[Settled]], ...]] = {
+    "sft": (
+        _sft_rows,
+        _total_length("data.max_response_length", "data.max_prompt_length"),
+        _train_share,
+    ),
+    "grpo": (
+        _grpo_rollout,
+        _grpo_rows,
+        _grpo_update,
+        _grpo_clip,
+        _grpo_std,
+        _total_length("sampling.max_tokens", "data.max_prompt_length"),
+        _train_share,
+    ),
+    "sample": (),
+    "eval": (_total_length("sampling.max_tokens", "max_prompt_length"), _eval_limit),
+}
