@@ -36,7 +36,7 @@ def demonstrations_from_table(
     without a response (a null target) are left out and counted as "no_response".
     """
     mapping = map_columns(table, ROLES, columns or {})
-    _choose_schema(table, mapping)
+    _choose_schema(table, mapping, columns or {})
     ids = row_ids(table, mapping.get("id"))
     report = RowReport(table.origin)
     demonstrations: list[Demonstration] = []
@@ -71,16 +71,23 @@ def demonstrations_from_table(
     )
 
 
-def _choose_schema(table: Table, mapping: dict[str, str]) -> None:
-    """Keep the roles of the one schema that the table has, in place."""
+def _choose_schema(table: Table, mapping: dict[str, str], overrides: Mapping[str, str]) -> None:
+    """Keep the roles of one schema, in place: the one the user named, else the first that fits."""
     if "response" not in mapping and _answer_is_worked(table, mapping):
         mapping["response"] = mapping["answer"]
-    if "question" in mapping and "response" in mapping:
+    fits = {
+        "response": "question" in mapping and "response" in mapping,
+        "messages": "messages" in mapping,
+        "text": ("text" in mapping and "question" not in mapping) or "text" in overrides,
+    }
+    named = [schema for schema in fits if fits[schema] and schema in overrides]
+    chosen = next(iter([*named, *(schema for schema in fits if fits[schema])]), None)
+    if chosen == "response":
         unused = ["messages", "text"]
-    elif "messages" in mapping:
+    elif chosen == "messages":
         unused = ["question", "response", "text"]
-    elif "text" in mapping and "question" not in mapping:
-        unused = ["response"]
+    elif chosen == "text":
+        unused = ["question", "response", "messages"]
     else:
         raise missing_role(table, schemas.RESPONSE if "question" in mapping else schemas.QUESTION)
     for role in unused:

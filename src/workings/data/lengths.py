@@ -48,7 +48,7 @@ def limit_prompts(
     Args:
         percentile: 0 to 100; see `length_percentile`.
         on_overlong: leave a longer prompt out, raise DataError, or shorten its question.
-        shorten: `(prompt, limit) -> prompt`, needed to truncate (`encoding.shorten_prompt`): ids
+        shorten: `(prompt, limit) -> prompt`, needed to truncate (`shortening.shorten_prompt`): ids
             alone do not say which of them are the template, and that is never cut.
     """
     if max_length is not None and percentile is not None:

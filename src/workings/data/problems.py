@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -47,7 +47,7 @@ def problems_from_table(
     listed in a DataError, or dropped and counted with `bad_gold="drop"`.
     """
     mapping = map_columns(table, ROLES, columns or {})
-    _require_columns(table, mapping)
+    _require_columns(table, mapping, columns or {})
     ids = row_ids(table, mapping.get("id"))
     worked = mapping["answer"] == "solution"
     report = RowReport(table.origin)
@@ -92,8 +92,11 @@ def problems_from_table(
     )
 
 
-def _require_columns(table: Table, mapping: dict[str, str]) -> None:
-    if "question" in mapping:
+def _require_columns(table: Table, mapping: dict[str, str], overrides: Mapping[str, str]) -> None:
+    """Settle on a question or a conversation, in place; DataError where a column is missing."""
+    if "messages" in overrides and "question" not in overrides:
+        mapping.pop("question", None)
+    elif "question" in mapping:
         mapping.pop("messages", None)
     elif "messages" not in mapping:
         raise missing_role(table, schemas.QUESTION)
@@ -131,23 +134,14 @@ class RepeatedProblem:
     count: int
 
 
-def group_repeats(problems: Loaded[Problem] | tuple[Problem, ...]) -> list[RepeatedProblem]:
-    """Each distinct (source, question) once, in order of first occurrence, with its row count.
+def group_repeats(problems: Sequence[Problem]) -> list[RepeatedProblem]:
+    """Each distinct problem of each source once, in order of first occurrence, with its row count.
 
     Some benchmark files repeat a question 32 times so that one sample per row gives avg@32; here
-    that is one problem with 32 samples. DataError where repeated rows disagree on the gold.
+    that is one problem with 32 samples. Rows that ask the same but differ in the gold stay apart.
     """
-    items = problems.items if isinstance(problems, Loaded) else problems
-    groups: dict[tuple[str, str], RepeatedProblem] = {}
-    for problem in items:
-        key = (problem.source, problem.question)
-        first = groups.get(key)
-        if first is not None and first.problem.answer != problem.answer:
-            raise DataError(
-                f"{first.problem.id} and {problem.id} hold the same question with the golds "
-                f"{first.problem.answer!r} and {problem.answer!r}"
-            )
-        groups[key] = RepeatedProblem(
-            problem=first.problem if first else problem, count=first.count + 1 if first else 1
-        )
-    return list(groups.values())
+    groups: dict[tuple[str, str, str], list[Problem]] = {}
+    for problem in problems:
+        key = (problem.source, problem.question, problem.answer)
+        groups.setdefault(key, []).append(problem)
+    return [RepeatedProblem(problem=rows[0], count=len(rows)) for rows in groups.values()]

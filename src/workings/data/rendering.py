@@ -187,8 +187,13 @@ def _apply(
 
 
 def _with_ending(text: str, template: PromptTemplate) -> str:
-    if text.rstrip().endswith(template.ending.rstrip()):
+    """`text` with the ending once, also where the chat template puts other space after its tag."""
+    if text.endswith(template.ending):
         return text
+    tag = template.ending.rstrip()
+    stripped = text.rstrip()
+    if stripped.endswith(tag):
+        text = stripped.removesuffix(tag)
     return text + template.ending
 
 
