@@ -73,6 +73,22 @@ def max_depth(text: str) -> int:
     return deepest
 
 
+def encloses(text: str) -> bool:
+    """True where the bracket that opens `text` is closed by its last character and not before.
+
+    Kinds are not told apart, so that half-open intervals count.
+
+    >>> encloses("(1,2]"), encloses("(1)+(2)")
+    (True, False)
+    """
+    depth = 0
+    for match in _BRACKETS.finditer(text):
+        depth += 1 if match[0] in "([{" else -1
+        if depth <= 0:
+            return match.start() > 0 and match.end() == len(text)
+    return False
+
+
 def split_list(text: str) -> list[str]:
     r"""The elements of `text` between commas and semicolons that stand in no bracket.
 

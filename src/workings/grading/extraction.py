@@ -79,10 +79,20 @@ def last_box(text: str) -> str | None:
 
     A box that is opened last and never closed gives None: an earlier box is not the final word.
     """
-    boxes, last_open = _scan_boxes(text)
+    content = last_box_content(text)
+    return None if content is None else peel(content)
+
+
+def last_box_content(text: str, *, with_fbox: bool = True) -> str | None:
+    r"""What stands between the braces of the last box; None for no box or an open one.
+
+    >>> last_box_content(r"\boxed{}"), last_box_content(r"\boxed{5"), last_box_content("5")
+    ('', None, None)
+    """
+    boxes, last_open = _scan_boxes(text, with_fbox=with_fbox)
     if not boxes or last_open > boxes[-1].close:
         return None
-    return peel(text[boxes[-1].inside : boxes[-1].close])
+    return text[boxes[-1].inside : boxes[-1].close]
 
 
 def has_box(text: str) -> bool:
@@ -98,14 +108,14 @@ def final_text(response: str) -> str | None:
     return response if end < 0 else response[end + len("</think>") :]
 
 
-def _scan_boxes(text: str) -> tuple[list[_Box], int]:
+def _scan_boxes(text: str, *, with_fbox: bool = True) -> tuple[list[_Box], int]:
     """The outermost closed boxes in order, and where the last box left open begins (-1: none)."""
     boxes: list[_Box] = []
     stack: list[tuple[int, int] | None] = []  # (start, inside) of a box, None for a plain brace
     for match in TOKENS.finditer(text):
-        if match["box"]:
+        if match["box"] and (with_fbox or match["box"].startswith("\\boxed")):
             stack.append((match.start(), match.end()))
-        elif match["open"]:
+        elif match["box"] or match["open"]:
             stack.append(None)
         elif match["close"] and stack:
             opened = stack.pop()

@@ -14,7 +14,7 @@ _DROPPED = re.compile(
     r"|\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|rm|bf|it)(?![a-zA-Z])"
     r"|\\(?:color|hspace|vspace|phantom)\s*\*?\{[^{}]{0,64}\}"
     r"|\\textcolor\s*\{[^{}]{0,64}\}"
-    r"|\$|\*\*|\\[()\[\]]"
+    r"|\$|\\[()\[\]]"
 )
 _SPACES = re.compile(
     r"(?P<keep>\\\\|\\[{}])|\\(?:[,;:! ]|quad|qquad|thinspace|enspace)(?![a-zA-Z])|~|\s+"
@@ -157,16 +157,20 @@ def _braced_fraction(match: re.Match[str]) -> str:
 
 
 def _trim(text: str) -> str:
-    r"""`text` without spaces and closing punctuation at its edges; `!` and `...` stay.
+    r"""`text` without spaces, closing punctuation and Markdown stars around it.
 
-    A row break at the end goes too.
+    `!` and `...` stay; a row break at the end goes. Stars inside are a power or a product.
     """
-    end = len(text)
-    while end:
-        if text[end - 1].isspace() or (text[end - 1] in ".,;:" and text[end - 3 : end] != "..."):
+    start, end = 0, len(text)
+    while start < end:
+        if text[start].isspace():
+            start += 1
+        elif text[end - 1].isspace() or (text[end - 1] in ".,;:" and text[end - 3 : end] != "..."):
             end -= 1
         elif text[end - 2 : end] == "\\\\":
             end -= 2
+        elif text[start] == text[end - 1] == "*":
+            start, end = start + 1, end - 1
         else:
             break
-    return text[:end].lstrip()
+    return text[start:end]
