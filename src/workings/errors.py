@@ -8,6 +8,7 @@
     ├── EngineError            sampling failed, or the engine does not support what was asked
     ├── GradingError           the grader itself is broken (never raised because of model output)
     ├── TrainingError          a run cannot go on: non-finite steps, a size that cannot fit
+    │   ├── AlreadyFinished    the run that was to be resumed has nothing left to do
     │   └── StoppedBySignal    Ctrl-C or SIGTERM: the step was finished and saved
     └── CheckpointError        a checkpoint is damaged, incomplete or from another kind of run
 
@@ -59,6 +60,10 @@ class GradingError(WorkingsError):
 
 class TrainingError(WorkingsError):
     """A run cannot go on."""
+
+
+class AlreadyFinished(TrainingError):
+    """The run that was to be resumed has done all its steps; the command line exits with 3."""
 
 
 class StoppedBySignal(TrainingError):

@@ -1,0 +1,450 @@
+"""From configuration to objects. Nothing else in the package does this.
+
+Each function takes the section it needs and returns one ready part. What was chosen, dropped or
+cut on the way goes to the recorder's log, so that nothing happens in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workings.config.run import (
+    DataConfig,
+    DatasetConfig,
+    EngineConfig,
+    GraderConfig,
+    ModelConfig,
+    RewardConfig,
+    SamplingConfig,
+    TrackingConfig,
+)
+from workings.data.demonstrations import problems_of
+from workings.data.encoding import EncodedDemonstration, encode_demonstrations, encode_prompts
+from workings.data.lengths import Limited, limit_demonstrations, limit_prompts
+from workings.data.loaded import Loaded
+from workings.data.loading import load_demonstrations, load_problems
+from workings.data.shortening import shorten_prompt
+from workings.data.split import take, train_validation_split
+from workings.data.tags import Tags
+from workings.data.templates import PromptTemplate, load_template, tag_template
+from workings.errors import ConfigError
+from workings.evaluation.evaluate import evaluate
+from workings.evaluation.reports import write_results
+from workings.evaluation.result import EvaluationResult
+from workings.grading.grader import Grader
+from workings.grading.policy import GradingPolicy
+from workings.models.load import LoadedModel, load_model
+from workings.models.lora import add_lora
+from workings.models.weights import has_adapter, named_full_weights
+from workings.rewards.reward import Reward, build_reward
+from workings.rollout.engine import Engine, SamplingParams
+from workings.rollout.select import choose_engine
+from workings.rollout.transformers_engine import TransformersEngine
+from workings.seeds import derive_seed
+from workings.tracking.console import ConsoleSink
+from workings.tracking.recorder import Recorder, Sink
+from workings.training.progress import Evaluator
+from workings.types import Demonstration, Problem, Prompt
+
+Log = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The model to train or to sample, with what the loops need to know about it.
+
+    `autocast` is bfloat16 where the arithmetic runs in it, else None; weights are float32.
+    """
+
+    model: Any
+    tokenizer: Any
+    eos_token_ids: tuple[int, ...]
+    pad_id: int
+    device: torch.device
+    autocast: torch.dtype | None
+    report: tuple[str, ...]
+
+
+def build_policy(config: ModelConfig, *, seed: int, trainable: bool = True) -> Policy:
+    """The model with its adapter, if any, on its device."""
+    loaded: LoadedModel = load_model(
+        config.name_or_path,
+        dtype=config.dtype,
+        attention=config.attention,
+        device=config.device,
+        adapter=config.adapter,
+        adapter_trainable=trainable,
+        gradient_checkpointing=config.gradient_checkpointing and trainable,
+        chat_template=config.chat_template,
+        trust_remote_code=config.trust_remote_code,
+    )
+    model, report = loaded.model, list(loaded.report)
+    if config.lora is not None and trainable and not has_adapter(model):
+        lora = config.lora
+        model = add_lora(
+            model,
+            rank=lora.rank,
+            alpha=lora.alpha,
+            dropout=lora.dropout,
+            targets=lora.targets,
+            seed=derive_seed(seed, "lora"),
+        )
+        model.eval()
+    if has_adapter(model):
+        count = sum(p.numel() for p in model.parameters() if p.requires_grad)
+        report.append(f"LoRA: {count:,} trainable parameters")
+    return Policy(
+        model=model,
+        tokenizer=loaded.tokenizer,
+        eos_token_ids=loaded.eos_token_ids,
+        pad_id=loaded.tokenizer.pad_token_id,
+        device=loaded.device,
+        autocast=None if loaded.compute_dtype == torch.float32 else loaded.compute_dtype,
+        report=tuple(report),
+    )
+
+
+def build_engine(config: EngineConfig, policy: Policy) -> tuple[Engine, str]:
+    """The engine over the policy's own weights, and one line on which and why."""
+    choice = choose_engine(config.name, device=policy.device.type)
+    engine = TransformersEngine(
+        policy.model,
+        policy.tokenizer,
+        eos_token_ids=policy.eos_token_ids,
+        max_batch_size=config.max_batch_size,
+    )
+    return engine, f"engine: {choice.name} ({choice.reason})"
+
+
+def build_sampling(config: SamplingConfig, template: PromptTemplate) -> SamplingParams:
+    """How to draw; the template's stop strings are used where the run gives none."""
+    return SamplingParams(
+        temperature=config.temperature,
+        top_p=config.top_p,
+        top_k=config.top_k,
+        min_p=config.min_p,
+        max_tokens=config.max_tokens,
+        min_tokens=config.min_tokens,
+        stop=config.stop or template.stop,
+    )
+
+
+def build_template(
+    name: str, tokenizer: Any, *, system_prompt: str | None
+) -> tuple[PromptTemplate, str | None]:
+    """The template, and the system prompt that is still to be given when encoding.
+
+    A template that brings its own chat template puts it on the tokenizer, so that it is saved with
+    the model. The tag template takes the system prompt into itself.
+    """
+    template = load_template(name)
+    if name == "tags" and system_prompt is not None:
+        template, system_prompt = tag_template(tags=Tags(), system_prompt=system_prompt), None
+    if template.chat_template is not None:
+        tokenizer.chat_template = template.chat_template
+    return template, system_prompt
+
+
+def build_grader(config: GraderConfig) -> Grader:
+    """The grader; its workers start on first need."""
+    policy = GradingPolicy(deadline_seconds=config.deadline_seconds)
+    return Grader(policy, num_workers=config.num_workers)
+
+
+def build_run_reward(
+    config: RewardConfig, grader: Grader, *, eos_token: str | None, max_tokens: int
+) -> Reward:
+    """The reward of a run."""
+    return build_reward(
+        config.name,
+        grader=grader,
+        mode=config.mode,
+        fast=config.fast,
+        profile=config.profile,
+        eos_token=eos_token,
+        weights=config.weights,
+        use_format_exact=config.use_format_exact,
+        use_format_approximate=config.use_format_approximate,
+        use_answer_check=config.use_answer_check,
+        use_number_check=config.use_number_check,
+        max_tokens=max_tokens,
+        overlong_buffer=config.overlong_buffer,
+    )
+
+
+def problems_at(
+    config: DatasetConfig, *, seed: int, grader: Grader, bad_gold: Any, log: Log
+) -> Loaded[Problem]:
+    """The problems of a data set; their golds are checked."""
+    loaded = load_problems(
+        config.path,
+        name=config.name,
+        subset=config.subset,
+        split=config.split,
+        columns=config.columns,
+        options=config.options,
+        limit=config.limit,
+        limit_order=config.limit_order,
+        seed=seed,
+        check_gold=grader.check_gold,
+        bad_gold=bad_gold,
+    )
+    log(describe_loaded(loaded))
+    return loaded
+
+
+def demonstrations_at(config: DatasetConfig, *, seed: int, log: Log) -> Loaded[Demonstration]:
+    """The demonstrations of a data set."""
+    loaded = load_demonstrations(
+        config.path,
+        name=config.name,
+        subset=config.subset,
+        split=config.split,
+        columns=config.columns,
+        options=config.options,
+        limit=config.limit,
+        limit_order=config.limit_order,
+        seed=seed,
+    )
+    log(describe_loaded(loaded))
+    return loaded
+
+
+def describe_loaded(loaded: Loaded[Any]) -> str:
+    """One line: how many rows of what, from which columns, and what was dropped and why."""
+    text = f"data: {len(loaded.items):,} of {loaded.total:,} rows from {loaded.origin}"
+    if loaded.mapping:
+        text += " (" + ", ".join(f"{r} = {c}" for r, c in sorted(loaded.mapping.items())) + ")"
+    if loaded.dropped:
+        dropped = ", ".join(f"{reason} {n:,}" for reason, n in sorted(loaded.dropped.items()) if n)
+        text += f"; left out: {dropped}"
+    return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompting:
+    """How questions become prompts in this run."""
+
+    template: PromptTemplate
+    system_prompt: str | None
+    tokenizer: Any
+    max_length: int | None = None
+    percentile: float | None = None
+    overlong: Any = "drop"
+
+    def prompts(self, problems: Sequence[Problem], log: Log, *, what: str) -> tuple[Prompt, ...]:
+        """The encoded prompts within the length limit."""
+        encoded = encode_prompts(
+            problems, self.template, self.tokenizer, system_prompt=self.system_prompt
+        )
+        if encoded.num_with_special_text:
+            log(
+                f"{what}: {encoded.num_with_special_text} questions spell a control token; "
+                "it is read as plain text"
+            )
+        limited = limit_prompts(
+            encoded.items,
+            max_length=self.max_length,
+            percentile=self.percentile,
+            on_overlong=self.overlong,
+            shorten=lambda prompt, limit: shorten_prompt(
+                prompt, limit, self.template, self.tokenizer, system_prompt=self.system_prompt
+            ),
+        )
+        log(_describe_limited(limited, what))
+        return limited.kept
+
+    def demonstrations(
+        self, rows: Sequence[Demonstration], log: Log, *, max_response_length: int | None
+    ) -> tuple[EncodedDemonstration, ...]:
+        """The encoded demonstrations within the length limits."""
+        encoded = encode_demonstrations(
+            rows, self.template, self.tokenizer, system_prompt=self.system_prompt
+        )
+        limited = limit_demonstrations(
+            encoded.items,
+            max_prompt_length=self.max_length,
+            max_response_length=max_response_length,
+            on_overlong=self.overlong,
+        )
+        log(_describe_limited(limited, "demonstrations"))
+        return limited.kept
+
+
+def build_prompting(data: DataConfig, tokenizer: Any) -> Prompting:
+    """The prompting of a training run."""
+    template, system_prompt = build_template(
+        data.template, tokenizer, system_prompt=data.system_prompt
+    )
+    return Prompting(
+        template=template,
+        system_prompt=system_prompt,
+        tokenizer=tokenizer,
+        max_length=data.max_prompt_length,
+        percentile=data.prompt_length_percentile,
+        overlong=data.overlong,
+    )
+
+
+def _describe_limited(limited: Limited[Any], what: str) -> str:
+    text = f"{what}: {len(limited.kept):,} rows, the longest of {limited.longest} tokens"
+    if limited.limit is not None:
+        text += (
+            f"; limit {limited.limit}: {limited.num_dropped:,} dropped, "
+            f"{limited.num_truncated:,} truncated"
+        )
+    return text
+
+
+def split_demonstrations(
+    data: DataConfig, rows: Sequence[Demonstration], *, seed: int
+) -> tuple[list[Demonstration], list[Problem]]:
+    """Training rows, and validation problems held out of them (none without a fraction)."""
+    if data.validation is not None or not data.validation_fraction:
+        return list(rows), []
+    train, held_out = train_validation_split(
+        rows, validation_fraction=data.validation_fraction, seed=derive_seed(seed, "split")
+    )
+    return train, problems_of(held_out)
+
+
+def split_problems(
+    data: DataConfig, problems: Sequence[Problem], *, seed: int
+) -> tuple[list[Problem], list[Problem]]:
+    """Training and validation problems (none without a fraction)."""
+    if data.validation is not None or not data.validation_fraction:
+        return list(problems), []
+    return train_validation_split(
+        problems, validation_fraction=data.validation_fraction, seed=derive_seed(seed, "split")
+    )
+
+
+def limited_problems(
+    problems: Sequence[Problem], limit: int | None, *, seed: int
+) -> Sequence[Problem]:
+    """A seeded subset for validation, the same in every evaluation of the run."""
+    return take(problems, limit, seed=derive_seed(seed, "validation"))
+
+
+def build_evaluator(
+    *,
+    policy: Policy,
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    reward: Reward,
+    sampling: SamplingParams,
+    num_samples: int,
+    seed: int,
+    dataset: str,
+    folder: Path,
+    recorder: Recorder,
+    settings: Mapping[str, object],
+) -> Evaluator:
+    """`step -> metrics`: the engine takes the current weights, samples, grades and stores."""
+
+    def evaluate_step(step: int) -> Mapping[str, float]:
+        engine.load_weights(step, named_full_weights(policy.model))
+        target = folder / "eval" / f"step_{step:06d}"
+        result: EvaluationResult = evaluate(
+            engine,
+            prompts,
+            reward,
+            sampling,
+            num_samples=num_samples,
+            seed=seed,
+            dataset=dataset,
+            folder=target,
+        )
+        write_results(target, result, settings={**settings, "step": step})
+        recorder.record(step, result.recorded(prefix=""), prefix="eval")
+        return result.metrics
+
+    return evaluate_step
+
+
+def evaluation_settings(
+    *,
+    model: str,
+    template: str,
+    engine: str,
+    sampling: SamplingParams,
+    num_samples: int,
+    seed: int,
+    reward: Reward,
+) -> dict[str, object]:
+    """What the numbers of an evaluation depend on, for summary.json."""
+    return {
+        "model": model,
+        "template": template,
+        "backend": engine,
+        "sampling": {
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": sampling.top_k,
+            "min_p": sampling.min_p,
+            "max_tokens": sampling.max_tokens,
+            "min_tokens": sampling.min_tokens,
+            "stop": list(sampling.stop),
+        },
+        "num_samples": num_samples,
+        "seed": seed,
+        "grader": dict(reward.settings),
+    }
+
+
+def build_recorder(
+    config: TrackingConfig,
+    folder: Path,
+    *,
+    name: str,
+    total_steps: int,
+    settings: Mapping[str, Any],
+) -> Recorder:
+    """The recorder with the sinks that the run asks for."""
+    sinks: list[Sink] = []
+    if config.console:
+        sinks.append(
+            ConsoleSink(total_steps=total_steps, name=name, logging_steps=config.logging_steps)
+        )
+    if config.tensorboard:
+        from workings.tracking.tensorboard import TensorBoardSink
+
+        sinks.append(TensorBoardSink(folder / "tensorboard"))
+    if config.wandb:
+        from workings.tracking.wandb import WandbSink
+
+        sinks.append(
+            WandbSink(
+                folder,
+                project=config.wandb_project,
+                name=name,
+                entity=config.wandb_entity,
+                mode=config.wandb_mode,
+                config=settings,
+            )
+        )
+    return Recorder(
+        folder,
+        sinks,
+        logging_steps=config.logging_steps,
+        save_rollouts_every=config.save_rollouts_every,
+    )
+
+
+def set_threads(num_threads: int) -> None:
+    """Give torch so many CPU threads; 0 leaves it alone."""
+    if num_threads:
+        torch.set_num_threads(num_threads)
+
+
+def dataset_name(config: DatasetConfig) -> str:
+    """The name that metrics and folders carry."""
+    name = config.name or Path(config.path).stem
+    if not name or "/" in name:
+        raise ConfigError(f"data set name {name!r}; expected a plain name without '/'")
+    return name

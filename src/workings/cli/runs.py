@@ -1,0 +1,232 @@
+"""SFT and GRPO runs, from a resolved configuration to a trained model in a folder.
+
+`workings sft`, `grpo`, `pipeline` and `quickstart` all go through these two functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workings.cli.build import (
+    Policy,
+    Prompting,
+    build_engine,
+    build_evaluator,
+    build_grader,
+    build_policy,
+    build_prompting,
+    build_recorder,
+    build_run_reward,
+    build_sampling,
+    dataset_name,
+    demonstrations_at,
+    evaluation_settings,
+    limited_problems,
+    problems_at,
+    set_threads,
+    split_demonstrations,
+    split_problems,
+)
+from workings.cli.folders import model_card, open_folder
+from workings.config.dump import dump_yaml, resolved
+from workings.config.run import GRPOConfig, SFTConfig
+from workings.data.sampler import BatchSampler, PromptSampler
+from workings.grading.grader import Grader
+from workings.rewards.reward import Reward
+from workings.rollout.engine import Engine
+from workings.seeds import derive_seed
+from workings.tracking.recorder import Recorder
+from workings.training.checkpointer import Checkpointer, RunPaths
+from workings.training.grpo import train_grpo
+from workings.training.progress import Evaluator, TrainResult
+from workings.training.sft import train_sft
+from workings.training.stop import StopRequest, stop_on_signals
+from workings.types import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What both kinds of run are made of."""
+
+    paths: RunPaths
+    policy: Policy
+    prompting: Prompting
+    engine: Engine
+    engine_name: str
+    grader: Grader
+    reward: Reward
+    recorder: Recorder
+    checkpointer: Checkpointer
+    stop: StopRequest
+
+
+def run_sft(config: SFTConfig, *, resume: str | None = None) -> tuple[TrainResult, Path]:
+    """The result of a supervised run, and the folder of its final model."""
+    set_threads(config.num_threads)
+    with _parts(config, resume=resume, total_steps=config.max_steps or 0) as parts:
+        log = parts.recorder.log
+        rows = demonstrations_at(config.data.train, seed=config.seed, log=log).items
+        train, held_out = split_demonstrations(config.data, rows, seed=config.seed)
+        examples = BatchSampler(
+            parts.prompting.demonstrations(
+                train, log, max_response_length=config.data.max_response_length
+            ),
+            batch_size=config.batch_size,
+            seed=derive_seed(config.seed, "order"),
+        )
+        result = train_sft(
+            config,
+            model=parts.policy.model,
+            examples=examples,
+            recorder=parts.recorder,
+            checkpointer=parts.checkpointer,
+            stop=parts.stop,
+            evaluate=_evaluator(config, parts, held_out),
+            autocast=parts.policy.autocast,
+            pad_id=parts.policy.pad_id,
+        )
+        return result, parts.paths.final
+
+
+def run_grpo(config: GRPOConfig, *, resume: str | None = None) -> tuple[TrainResult, Path]:
+    """The result of a GRPO run, and the folder of its final model."""
+    set_threads(config.num_threads)
+    with _parts(config, resume=resume, total_steps=config.max_steps) as parts:
+        log = parts.recorder.log
+        problems = problems_at(
+            config.data.train,
+            seed=config.seed,
+            grader=parts.grader,
+            bad_gold=config.data.bad_gold,
+            log=log,
+        ).items
+        train, held_out = split_problems(config.data, problems, seed=config.seed)
+        sampler = PromptSampler(
+            parts.prompting.prompts(train, log, what="training prompts"),
+            prompts_per_step=config.prompts_per_step,
+            seed=derive_seed(config.seed, "order"),
+        )
+        result = train_grpo(
+            config,
+            model=parts.policy.model,
+            engine=parts.engine,
+            sampler=sampler,
+            sampling=build_sampling(config.sampling, parts.prompting.template),
+            reward=parts.reward,
+            recorder=parts.recorder,
+            checkpointer=parts.checkpointer,
+            stop=parts.stop,
+            evaluate=_evaluator(config, parts, held_out),
+            autocast=parts.policy.autocast,
+            pad_id=parts.policy.pad_id,
+        )
+        return result, parts.paths.final
+
+
+@contextmanager
+def _parts(
+    config: SFTConfig | GRPOConfig, *, resume: str | None, total_steps: int
+) -> Iterator[_Parts]:
+    """The parts of a run, closed whatever happens."""
+    paths, notes = open_folder(config, resume=resume)
+    recorder = build_recorder(
+        config.tracking,
+        paths.folder,
+        name=config.kind,
+        total_steps=total_steps,
+        settings=resolved(config),
+    )
+    with recorder, build_grader(config.grader) as grader, stop_on_signals() as stop:
+        for note in notes:
+            recorder.warn(note)
+        policy = build_policy(config.model, seed=config.seed)
+        for line in policy.report:
+            recorder.log(line)
+        prompting = build_prompting(config.data, policy.tokenizer)
+        engine, engine_line = build_engine(config.engine, policy)
+        recorder.log(engine_line)
+        sampling = config.sampling if isinstance(config, GRPOConfig) else config.evaluation.sampling
+        reward = build_run_reward(
+            config.reward,
+            grader,
+            eos_token=policy.tokenizer.eos_token,
+            max_tokens=sampling.max_tokens,
+        )
+        checkpointer = Checkpointer(
+            paths,
+            policy.tokenizer,
+            recorder,
+            kind=config.kind,
+            config_text=dump_yaml(config),
+            resume=resume,
+            save_total_limit=config.checkpoint.save_total_limit,
+            keep_best=config.checkpoint.keep_best,
+            model_card=model_card(config, kind=config.kind, base=config.model.name_or_path),
+        )
+        try:
+            yield _Parts(
+                paths=paths,
+                policy=policy,
+                prompting=prompting,
+                engine=engine,
+                engine_name=engine_line,
+                grader=grader,
+                reward=reward,
+                recorder=recorder,
+                checkpointer=checkpointer,
+                stop=stop,
+            )
+        finally:
+            engine.close()
+
+
+def _evaluator(
+    config: SFTConfig | GRPOConfig, parts: _Parts, held_out: Sequence[Problem]
+) -> Evaluator | None:
+    """The evaluation on the validation split; None where the run has no such split."""
+    settings: Any = config.evaluation
+    name = "validation"
+    if config.data.validation is not None:
+        name = dataset_name(config.data.validation)
+        held_out = problems_at(
+            config.data.validation,
+            seed=config.seed,
+            grader=parts.grader,
+            bad_gold=config.data.bad_gold,
+            log=parts.recorder.log,
+        ).items
+    if not held_out:
+        if settings.every_steps or settings.stop_metric:
+            parts.recorder.warn(
+                "evaluation is on, but there is no validation split; set data.validation or "
+                "data.validation_fraction"
+            )
+        return None
+    problems = limited_problems(held_out, settings.limit, seed=config.seed)
+    sampling = build_sampling(settings.sampling, parts.prompting.template)
+    seed = derive_seed(config.seed, "evaluation")
+    return build_evaluator(
+        policy=parts.policy,
+        engine=parts.engine,
+        prompts=parts.prompting.prompts(problems, parts.recorder.log, what="validation prompts"),
+        reward=parts.reward,
+        sampling=sampling,
+        num_samples=settings.num_samples,
+        seed=seed,
+        dataset=name,
+        folder=parts.paths.folder,
+        recorder=parts.recorder,
+        settings=evaluation_settings(
+            model=config.model.name_or_path,
+            template=config.data.template,
+            engine=parts.engine_name,
+            sampling=sampling,
+            num_samples=settings.num_samples,
+            seed=seed,
+            reward=parts.reward,
+        ),
+    )

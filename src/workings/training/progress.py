@@ -1,0 +1,68 @@
+"""Rules that SFT and GRPO share about when to evaluate, to save and to stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from workings.errors import ConfigError, StoppedBySignal, TrainingError, unknown_name
+from workings.training.state import TrainerState
+from workings.training.stop import StopRequest
+
+Evaluator = Callable[[int], Mapping[str, float]]
+"""`step -> metrics` on the validation split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """How a run ended: its last state and its last evaluation (empty where there was none)."""
+
+    state: TrainerState
+    evaluation: Mapping[str, float]
+
+
+def due(step: int, every: int) -> bool:
+    """True on every `every`-th step; 0 is never."""
+    return every > 0 and step % every == 0
+
+
+def after_evaluation(
+    state: TrainerState,
+    evaluation: Mapping[str, float],
+    *,
+    stop_metric: str | None = None,
+    stop_at: float | None = None,
+) -> TrainerState:
+    """The state with the best value updated and the stop rule applied.
+
+    The best is by accuracy on the validation split. A `stop_metric` that the evaluation does not
+    report raises ConfigError with the names it does.
+    """
+    state = state.with_best(evaluation.get("accuracy"))
+    if stop_metric is None or stop_at is None:
+        return state
+    if stop_metric not in evaluation:
+        raise ConfigError(unknown_name("evaluation.stop_metric", stop_metric, evaluation))
+    return replace(state, stopped_by_rule=evaluation[stop_metric] >= stop_at)
+
+
+def nonfinite_in_a_row(skipped: bool, before: int, *, most: int) -> int:
+    """Skipped steps since the last good one; TrainingError from `most` on."""
+    count = before + 1 if skipped else 0
+    if count >= most:
+        raise TrainingError(
+            f"the gradient was not finite in {count} steps in a row, so nothing is learnt",
+            hint="lower optimizer.learning_rate, or set model.dtype=float32; "
+            "the last good checkpoint is in the run's folder",
+        )
+    return count
+
+
+def stopped(stop: StopRequest, state: TrainerState) -> StoppedBySignal:
+    """The error that ends a run that was asked to stop."""
+    assert stop.signal_number is not None
+    return StoppedBySignal(
+        stop.signal_number,
+        f"stopped by signal {stop.signal_number} after step {state.step}, which is saved",
+        hint="the same command with --resume goes on from there",
+    )

@@ -1,0 +1,201 @@
+"""Supervised fine-tuning: rows, pack, step. The loop reads from top to bottom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from workings.config.run import SFTConfig
+from workings.data.encoding import EncodedDemonstration
+from workings.data.sampler import BatchSampler
+from workings.seeds import derive_seed
+from workings.tracking.recorder import Recorder
+from workings.training.checkpointer import Checkpointer
+from workings.training.distributed import Ranks
+from workings.training.forward import check_head, choose_layout
+from workings.training.losses import supervised_loss
+from workings.training.metrics import speed_metrics
+from workings.training.optim import (
+    build_adamw,
+    learning_rate_at,
+    set_learning_rate,
+    warmup_from,
+)
+from workings.training.packing import TrainRow, pack, step_totals
+from workings.training.progress import (
+    Evaluator,
+    TrainResult,
+    after_evaluation,
+    due,
+    nonfinite_in_a_row,
+    stopped,
+)
+from workings.training.state import TrainerState
+from workings.training.step import StepOutcome, policy_step
+from workings.training.stop import StopRequest
+
+
+def train_sft(
+    config: SFTConfig,
+    *,
+    model: nn.Module,
+    examples: BatchSampler[EncodedDemonstration],
+    recorder: Recorder,
+    checkpointer: Checkpointer,
+    stop: StopRequest,
+    evaluate: Evaluator | None = None,
+    autocast: torch.dtype | None = None,
+    pad_id: int = 0,
+    ranks: Ranks | None = None,
+) -> TrainResult:
+    """Train `model` in place; checkpoints and metrics go where the parts put them.
+
+    Args:
+        examples: encoded demonstrations in their order.
+        evaluate: `step -> metrics` on the validation split; called as `config.evaluation` says.
+        autocast: bfloat16 runs the arithmetic in it; weights stay float32.
+
+    Raises:
+        StoppedBySignal: a stop was requested; the step was finished and saved.
+        TrainingError: too many non-finite steps in a row.
+    """
+    ranks = ranks or Ranks()
+    device = next(model.parameters()).device
+    check_head(model)
+    layout = choose_layout(model, config.batch.layout, grouped=False)
+    num_steps = (
+        examples.num_batches(config.epochs) if config.max_steps is None else config.max_steps
+    )
+    rates = config.optimizer
+    warmup = warmup_from(rates.warmup_steps, rates.warmup_ratio, num_steps)
+    optimizer = build_adamw(
+        model, betas=rates.betas, eps=rates.eps, weight_decay=rates.weight_decay
+    )
+    state = checkpointer.restore(model, optimizer) or TrainerState(kind="sft")
+
+    def finished() -> bool:
+        out_of_time = config.max_seconds is not None and state.elapsed_seconds >= config.max_seconds
+        return state.step >= num_steps or state.stopped_by_rule or out_of_time
+
+    checkpointer.refuse_if_finished(state, done=finished())
+    recorder.truncate_after(state.step)
+    recorder.log(
+        f"sft: {len(examples)} rows, {num_steps} steps of {config.batch_size}, {layout} layout"
+        + (f", resumed at step {state.step}" if state.step else "")
+    )
+    evaluation: Mapping[str, float] = {}
+    if evaluate is not None and state.step == 0 and config.evaluation.at_start:
+        evaluation = evaluate(0)
+
+    while not finished():
+        started = time.perf_counter()
+        torch.manual_seed(derive_seed(config.seed, "sft", state.step))
+        chosen, cursor = examples.next_batch(state.cursor)
+        rows = [
+            demonstration_row(example, key, completion_only=config.completion_only)
+            for key, example in enumerate(chosen)
+        ]
+        totals = step_totals(rows, ranks)
+        microbatches = pack(
+            rows,
+            layout=layout,
+            max_tokens=config.batch.microbatch_tokens,
+            max_rows=config.batch.microbatch_rows,
+            pad_id=pad_id,
+            device=device,
+        )
+        rate = learning_rate_at(
+            state.num_updates,
+            num_steps,
+            peak=rates.learning_rate,
+            schedule=rates.schedule,
+            warmup_steps=warmup,
+        )
+        set_learning_rate(optimizer, rate)
+        outcome = policy_step(
+            model,
+            optimizer,
+            microbatches,
+            supervised_loss(totals, loss=config.loss),
+            max_grad_norm=rates.max_grad_norm,
+            autocast=autocast,
+            ranks=ranks,
+        )
+        seconds = time.perf_counter() - started
+        state = replace(
+            state,
+            step=state.step + 1,
+            num_updates=state.num_updates + 1,
+            cursor=cursor,
+            consumed_tokens=state.consumed_tokens + totals.num_tokens,
+            elapsed_seconds=state.elapsed_seconds + seconds,
+            nonfinite_in_a_row=nonfinite_in_a_row(
+                outcome.skipped, state.nonfinite_in_a_row, most=rates.max_nonfinite_steps
+            ),
+        )
+        recorder.record(
+            state.step,
+            {
+                **sft_metrics(outcome),
+                **speed_metrics(device, seconds=seconds, num_tokens=totals.num_tokens),
+                "learning_rate": rate,
+                "epoch": examples.epoch_of(cursor),
+                "consumed_tokens": state.consumed_tokens,
+            },
+        )
+        if evaluate is not None and due(state.step, config.evaluation.every_steps):
+            evaluation = evaluate(state.step)
+            state = after_evaluation(
+                state,
+                evaluation,
+                stop_metric=config.evaluation.stop_metric,
+                stop_at=config.evaluation.stop_at,
+            )
+            checkpointer.keep_best(state, model)
+        if stop.requested or due(state.step, config.checkpoint.every_steps):
+            checkpointer.save(state, model, optimizer)
+        if stop.requested and not finished():
+            raise stopped(stop, state)
+    if (
+        evaluate is not None
+        and config.evaluation.at_end
+        and not due(state.step, config.evaluation.every_steps)
+    ):
+        evaluation = evaluate(state.step)
+        state = after_evaluation(state, evaluation)
+        checkpointer.keep_best(state, model)
+    checkpointer.save(state, model, optimizer)
+    checkpointer.save_final(model)
+    return TrainResult(state=state, evaluation=evaluation)
+
+
+def demonstration_row(
+    example: EncodedDemonstration, key: int, *, completion_only: bool = True
+) -> TrainRow:
+    """The row to train on; without `completion_only` everything after the first id is trained."""
+    prompt, response = example.prompt.ids, example.response_ids
+    if not completion_only:
+        prompt, response = example.ids[:1], example.ids[1:]
+    return TrainRow(
+        key=key,
+        group=key,
+        prompt_ids=prompt,
+        response_ids=response,
+        mask=(True,) * len(response),
+    )
+
+
+def sft_metrics(outcome: StepOutcome) -> dict[str, float]:
+    """Metrics of a supervised step, by their names in the log."""
+    tokens = max(outcome.sums.get("tokens", 0.0), 1.0)
+    return {
+        "loss": outcome.loss,
+        "grad_norm": outcome.grad_norm,
+        "skipped_steps": float(outcome.skipped),
+        "avg_token_entropy": outcome.sums.get("entropy", 0.0) / tokens,
+        "mean_token_accuracy": outcome.sums.get("top", 0.0) / tokens,
+    }
