@@ -8,6 +8,7 @@ from typer.core import TyperCommand
 
 from workings.config.fields import Setting, settings_of
 from workings.config.sources import shipped_names
+from workings.config.words import show
 
 _COLUMN = 36
 
@@ -41,19 +42,7 @@ def _lines(setting: Setting) -> list[str]:
     if setting.section is not None and not setting.is_list:
         if not setting.nullable:
             return []
-        return [
-            f"  {setting.path:<{_COLUMN}} null, or a section; default {_shown(setting.default)}"
-        ]
-    default = "" if setting.required else f"; default {_shown(setting.default)}"
+        return [f"  {setting.path:<{_COLUMN}} null, or a section; default {show(setting.default)}"]
+    default = "" if setting.required else f"; default {show(setting.default)}"
     first = f"  {setting.path:<{_COLUMN}} {setting.expected}{default}"
     return [first, *([f"  {'':<{_COLUMN}} {setting.description}"] if setting.description else [])]
-
-
-def _shown(default: Any) -> str:
-    if default is None:
-        return "null"
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, tuple):
-        return f"[{', '.join(_shown(entry) for entry in default)}]"
-    return str(default)

@@ -44,6 +44,7 @@ from workings.config.sources import (
     shipped_folder,
 )
 from workings.config.trees import Tree, holds, look_up, put, take
+from workings.config.words import show
 from workings.errors import ConfigError, unknown_name
 
 _HYDRA = threading.Lock()  # Hydra keeps its state in a process-wide singleton
@@ -273,7 +274,7 @@ def _resolve(values: Tree) -> Tree:
 
 def _renamed_notes(assignments: Sequence[Assignment]) -> list[str]:
     return [
-        f"{new.written} is read as {new.path}={new.value}"
+        f"{new.written} is read as {new.path}={show(new.value)}"
         for new in assignments
         if new.renamed and OLDER not in new.path.split(".")
     ]
@@ -295,11 +296,11 @@ def _settle(values: Tree, assignments: Sequence[Assignment], kind: str) -> list[
                 if not any(f"{prefix}{OLDER}.{name}" in given for name in settled.names):
                     continue  # the older value stands in a file
                 raise ConfigError(
-                    f"{explicit.written}={explicit.value} disagrees with {settled.source}, which "
-                    f"is {path}={settled.value}",
+                    f"{explicit.written}={show(explicit.value)} disagrees with {settled.source}, "
+                    f"which is {path}={show(settled.value)}",
                     hint="give one of them",
                 )
             put(values, path, settled.value)
-            notes.append(f"{path}={settled.value} ({settled.source})")
+            notes.append(f"{path}={show(settled.value)} ({settled.source})")
         take(values, f"{prefix}{OLDER}")
     return notes

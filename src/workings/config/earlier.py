@@ -8,6 +8,7 @@ from workings.config.aliases import OLDER
 from workings.config.fields import find_setting, settings_of
 from workings.config.keys import find_key
 from workings.config.trees import Tree, holds, leaves, look_up, put, take
+from workings.config.words import show
 from workings.errors import ConfigError
 
 
@@ -27,16 +28,16 @@ def rename(tree: Tree, kind: str, label: str) -> list[str]:
                 continue
             target, ours = assigned
             if holds(tree, target) and look_up(tree, target) != ours:
-                other = written.get(target, target)
+                other = f"{written.get(target, target)}={show(look_up(tree, target))}"
                 raise ConfigError(
-                    f"{label}: {other} and {path} are two names of one setting, and they disagree: "
-                    f"{look_up(tree, target)!r} and {ours!r}",
+                    f"{label}: {other} and {path}={show(ours)} both set "
+                    f"{'one thing' if OLDER in target.split('.') else target}",
                     hint="keep one of them",
                 )
             put(tree, target, ours)
             written[target] = path
             if OLDER not in target.split("."):
-                notes.append(f"{label}: {path} is read as {target}={ours}")
+                notes.append(f"{label}: {path} is read as {target}={show(ours)}")
     return notes
 
 

@@ -92,9 +92,10 @@ def describe_type(annotation: Any) -> str:
         inner = [a for a in get_args(annotation) if a is not Ellipsis]
         if Ellipsis not in get_args(annotation) and len(inner) > 1:
             return f"a list of {len(inner)} {_PLURAL.get(inner[0], 'entries')}"
-        return f"a list of {_PLURAL.get(inner[0], 'sections')}" if inner else "a list"
+        return f"a list of {_PLURAL.get(inner[0], 'sections')}"
     if origin in (Union, types.UnionType):
-        return " or ".join(describe_type(a) for a in get_args(annotation))
+        *most, last = (describe_type(a) for a in get_args(annotation))
+        return f"{', '.join(most)} or {last}"
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return f"a section with {', '.join(annotation.model_fields)}"
     return _PLAIN.get(annotation, str(annotation))

@@ -9,6 +9,7 @@ from typing import Any
 
 from workings.config.aliases import ALIASES, FOREIGN_SECTIONS, OLDER, REFUSALS, Alias, Refusal
 from workings.config.fields import Setting, find_setting, settings_of
+from workings.config.words import show, show_quoted
 from workings.errors import ConfigError
 
 PHASES = ("sft", "grpo")
@@ -53,14 +54,14 @@ class Destination:
             if self.refusal.allows(value):
                 return None
             raise ConfigError(
-                f"{self.refusal.name}={value} has no counterpart", hint=self.refusal.reason
+                f"{self.refusal.name}={show(value)} has no counterpart", hint=self.refusal.reason
             )
         if self.alias is None:
             return f"{self.prefix}{self.path}", value
         try:
             assigned = self.alias.assign(value)
         except ValueError as error:
-            raise ConfigError(f"{self.alias.name}={value!r}; {error}") from None
+            raise ConfigError(f"{self.alias.name}={show_quoted(value)}; {error}") from None
         return None if assigned is None else (f"{self.prefix}{assigned[0]}", assigned[1])
 
 
@@ -196,5 +197,7 @@ def _nearest(key: str, kind: str) -> str | None:
         end = difflib.SequenceMatcher(None, last, path.rpartition(".")[2]).ratio()
         return max(whole, end - 0.01) + 0.001 * whole
 
-    best = max(_named_settings(kind), key=likeness)
+    settings = settings_of(kind)
+    leaves = [path for path in _named_settings(kind) if settings[path].section is None]
+    best = max(leaves, key=likeness)
     return best if likeness(best) >= 0.7 else None

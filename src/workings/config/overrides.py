@@ -12,6 +12,7 @@ from workings.config.aliases import OLDER
 from workings.config.fields import Setting, settings_of
 from workings.config.keys import Destination, resolve_key
 from workings.config.sources import BENCHMARKS, check_choice, is_group
+from workings.config.words import show
 from workings.errors import ConfigError
 
 _OVERRIDE = re.compile(r"(?P<sign>\+\+|\+|~)?(?P<key>[^=\s]+)(?P<given>=(?P<raw>.*))?", re.DOTALL)
@@ -134,14 +135,10 @@ def _refuse_disagreement(new: Assignment, before: Sequence[Assignment]) -> None:
     for old in before:
         if old.path == new.path and old.written != new.written and old.value != new.value:
             raise ConfigError(
-                f"{old.written} and {new.written} are two names of {_named(new.path)}, and they "
-                f"disagree: {old.value!r} and {new.value!r}",
+                f"{old.written}={show(old.value)} and {new.written}={show(new.value)} both set "
+                f"{'one thing' if OLDER in new.path.split('.') else new.path}",
                 hint="give one of them",
             )
-
-
-def _named(path: str) -> str:
-    return "one setting" if OLDER in path.split(".") else path
 
 
 def parse_value(key: str, raw: str, place: Destination | None = None) -> Any:

@@ -9,15 +9,21 @@ from pydantic import ValidationError
 
 from workings.config.fields import Setting, describe_type, find_setting
 from workings.config.keys import unknown_key, where_listed
+from workings.config.words import show_quoted
 from workings.errors import ConfigError
+
+Loc = tuple[int | str, ...]
 
 
 def explain(error: ValidationError, kind: str) -> ConfigError:
     """One ConfigError with a line for every problem, in the order of the models."""
     lines: dict[str, str] = {}
     hints: list[str] = []
-    for problem in error.errors(include_url=False):
-        path, setting = _place(problem["loc"], kind)
+    problems = error.errors(include_url=False)
+    for problem in problems:
+        if problem["type"] == "too_short" and _lies_around_another(problem["loc"], problems):
+            continue
+        path, setting = _place(_without_missing_entry(problem), kind)
         if problem["type"] == "extra_forbidden":
             hints.append(where_listed(kind))
         lines.setdefault(path, _line(path, setting, problem, kind))
@@ -28,13 +34,23 @@ def explain(error: ValidationError, kind: str) -> ConfigError:
     return ConfigError(message, hint=hints[0] if hints else None)
 
 
+def _lies_around_another(loc: Loc, problems: Sequence[Any]) -> bool:
+    return any(len(p["loc"]) > len(loc) and p["loc"][: len(loc)] == loc for p in problems)
+
+
+def _without_missing_entry(problem: Any) -> Loc:
+    """The place of a problem; of a list that is too short, the list."""
+    loc: Loc = problem["loc"]
+    return loc[:-1] if problem["type"] == "missing" and isinstance(loc[-1], int) else loc
+
+
 def _line(path: str, setting: Setting | None, problem: Any, kind: str) -> str:
     if problem["type"] == "extra_forbidden":
         return unknown_key(path, kind)
     expected = _expected(path, setting) or _plain(problem["msg"])
-    if problem["type"] == "missing":
+    if problem["type"] == "missing" and not isinstance(problem["loc"][-1], int):
         return f"{path} is not set; expected {expected}"
-    return f"{path}={_shown(problem['input'])}; expected {expected}"
+    return f"{path}={show_quoted(problem['input'])}; expected {expected}"
 
 
 def _expected(path: str, setting: Setting | None) -> str:
@@ -42,14 +58,9 @@ def _expected(path: str, setting: Setting | None) -> str:
         return ""
     if setting.open and path != setting.path:
         return describe_type(get_args(setting.annotation)[1])
-    if setting.is_list and _is_entry(path):
-        inner = get_args(setting.annotation)
-        return describe_type(inner[0]) if inner else ""
+    if setting.is_list and path.rpartition(".")[2].isdigit():
+        return describe_type(get_args(setting.annotation)[0])
     return setting.expected
-
-
-def _is_entry(path: str) -> bool:
-    return path.rpartition(".")[2].isdigit()
 
 
 def _plain(message: str) -> str:
@@ -57,26 +68,21 @@ def _plain(message: str) -> str:
     return message[:1].lower() + message[1:]
 
 
-def _shown(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _place(loc: Sequence[str | int], kind: str) -> tuple[str, Setting | None]:
+def _place(loc: Loc, kind: str) -> tuple[str, Setting | None]:
     """The path of a problem and its setting, without the names of a union's members."""
-    path, setting = "", None
+    shown: list[str] = []
+    looked_up: list[str] = []
+    setting: Setting | None = None
     for part in loc:
-        longer = f"{path}.{part}" if path else str(part)
-        found = find_setting(longer, kind)
-        if found is None and isinstance(part, int) and setting is not None and setting.is_list:
-            return longer, setting
-        if found is None and setting is not None and setting.section is None:
-            return path, setting  # below a leaf: the member of a union that did not fit
-        path, setting = longer, found
-        if found is not None and found.open and longer != found.path:
-            return path, found
-    return path, setting
+        inside_list = setting is not None and setting.is_list and isinstance(part, int)
+        step = "*" if inside_list and setting is not None and setting.section else str(part)
+        found = find_setting(".".join([*looked_up, step]), kind)
+        if found is None and setting is not None and not inside_list and setting.section is None:
+            break  # below a leaf: the member of a union that did not fit
+        shown.append(str(part))
+        looked_up.append(step)
+        if not inside_list:
+            setting = found
+        if setting is not None and setting.open and len(looked_up) > setting.path.count(".") + 1:
+            break
+    return ".".join(shown), setting

@@ -106,7 +106,7 @@ def _locate(name_or_file: str, kind: str) -> Path:
 def _near_file(path: Path) -> str:
     names = [entry.name for entry in path.parent.glob("*.y*ml")] if path.parent.is_dir() else []
     if names:
-        return f"{path.parent} has {', '.join(sorted(names))}"
+        return f"the folder {path.parent} has {', '.join(sorted(names))}"
     return f"there is no configuration file in {path.parent}"
 
 

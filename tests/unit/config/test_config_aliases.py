@@ -310,10 +310,10 @@ def test_every_row_of_the_table_is_tested(kind: str) -> None:
 
 
 def test_sample_reads_the_rows_of_eval_that_it_has_a_setting_for() -> None:
-    assert {"temperature": 0.2} == {
+    assert {
         new.path.removeprefix("sampling."): new.value
         for new in read_overrides(["generation.temperature=0.2"], "sample", []).assignments
-    }
+    } == {"temperature": 0.2}
     assert ALIASES["sample"].items() <= ALIASES["eval"].items()
     assert not any(alias.target == "datasets" for alias in ALIASES["sample"].values())
 

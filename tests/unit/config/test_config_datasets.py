@@ -1,0 +1,80 @@
+"""Data sets by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workings.config.compose import compose
+from workings.config.datasets import BENCHMARK_NAMES, expand_datasets, named_dataset
+from workings.config.run import DatasetConfig
+from workings.config.sources import choices_of, shipped_folder
+from workings.config.trees import Tree
+from workings.errors import ConfigError
+
+SHIPPED = [shipped_folder()]
+
+
+def test_there_are_nine_benchmarks_or_more_and_each_is_a_data_set() -> None:
+    names = choices_of("benchmark", SHIPPED)
+    assert len(names) >= 9
+    for name in names:
+        assert DatasetConfig.model_validate(named_dataset(name, SHIPPED)).name == name
+
+
+@pytest.mark.parametrize(("earlier", "ours"), BENCHMARK_NAMES.items())
+def test_earlier_names_of_benchmarks(earlier: str, ours: str) -> None:
+    assert named_dataset(earlier, SHIPPED) == named_dataset(ours, SHIPPED)
+
+
+def test_names_and_paths_in_an_evaluation() -> None:
+    run = compose([], ["datasets=[competition_math,gsm8k,data/own.jsonl,a/b]"], kind="eval")
+    assert [data.path for data in run.datasets] == [
+        "DigitalLearningGmbH/MATH-lighteval",
+        "openai/gsm8k",
+        "data/own.jsonl",
+        "a/b",
+    ]
+    assert run.datasets[1].split == "test"
+    assert compose([], ["datasets=aime24"], kind="eval").datasets[0].name == "aime24"
+
+
+def test_a_benchmark_may_be_the_validation_set_and_never_the_training_set() -> None:
+    values: Tree = {"data": {"train": "gsm8k", "validation": "gsm8k"}}
+    expand_datasets(values, "grpo", SHIPPED)
+    assert values["data"]["train"] == {"path": "gsm8k"}
+    assert values["data"]["validation"]["path"] == "openai/gsm8k"
+    run = compose(["quickstart"], ["grpo.data.validation=math500"], kind="pipeline")
+    assert run.grpo.data.validation is not None
+    assert run.grpo.data.validation.path == "HuggingFaceH4/MATH-500"
+
+
+def test_a_users_benchmark_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "benchmark").mkdir()
+    (tmp_path / "benchmark" / "gsm8k.yaml").write_text("path: own.jsonl\n")
+    assert named_dataset("gsm8k", [tmp_path, *SHIPPED]) == {"path": "own.jsonl"}
+
+
+def test_an_unknown_name_is_refused_unless_a_folder_of_data_sets_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("WORKINGS_DATA_DIR", raising=False)
+    with pytest.raises(ConfigError) as caught:
+        named_dataset("gsm9k", SHIPPED)
+    assert caught.value.message.startswith(
+        "unknown benchmark 'gsm9k'; did you mean 'gsm8k'? Known: aime24, "
+    )
+    assert caught.value.hint == "a file, a folder or a hub id (owner/name) may stand here as well"
+    monkeypatch.setenv("WORKINGS_DATA_DIR", "somewhere")
+    assert named_dataset("gsm9k", SHIPPED) == {"path": "gsm9k"}
+
+
+def test_what_is_no_text_is_left_to_the_models() -> None:
+    values: Tree = {"datasets": [{"path": "x"}, 3]}
+    expand_datasets(values, "eval", SHIPPED)
+    assert values == {"datasets": [{"path": "x"}, 3]}
+    empty: Tree = {}
+    expand_datasets(empty, "pipeline", SHIPPED)
+    expand_datasets(empty, "grpo", SHIPPED)
+    assert empty == {}
