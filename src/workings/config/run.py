@@ -345,11 +345,21 @@ class PipelineConfig(Section):
     grpo: GRPOConfig
     skip_sft: bool = Field(False, description="Load the adapter or model that SFT saved before.")
     skip_grpo: bool = False
+    test: DatasetConfig | None = Field(
+        None, description="Held-out problems, measured before, between and after the phases."
+    )
+    control: bool = Field(
+        False, description="Also continue SFT for the time that GRPO took, and measure that."
+    )
 
     @model_validator(mode="after")
     def _something_to_do(self) -> PipelineConfig:
         if self.skip_sft and self.skip_grpo:
             raise ConfigError("skip_sft and skip_grpo are both set, so there is nothing to do")
+        if self.control and (self.skip_sft or self.skip_grpo or self.test is None):
+            raise ConfigError(
+                "control compares GRPO with SFT of the same length, so it needs both phases and test"
+            )
         return self
 
     @model_validator(mode="after")
