@@ -164,7 +164,7 @@ def plot_quickstart(
     accuracy on the validation split as points, where `validation_metric` names it.
     """
     figure, (left, right) = new_figure(width=9.6, height=4.0, columns=2)
-    colours = [_stage_colour(name, COLOURS[2]) for name in stages]
+    colours = [_stage_colour(name, ORANGE) for name in stages]
     places = list(range(len(stages)))
     _draw_bars(left, places, list(stages.values()), colours=colours, width=0.62, numbers=True)
     left.set_xticks(places, [textwrap.fill(name, 14) for name in stages])
@@ -294,8 +294,7 @@ def _draw_training(
 
 def _stage_colour(name: str, other: str) -> str:
     """One colour for a stage in every figure; `other` where the name is no stage."""
-    known = {"base": GREY, "sft": SKY, "grpo": BLUE, "control": ORANGE}
-    return next((known[stage] for stage in known if name.lower().startswith(stage)), other)
+    return {"base": GREY, "sft": SKY, "grpo": BLUE}.get(name.lower(), other)
 
 
 def _legend_below(axes: Axes, *, columns: int, drop: float = -0.1) -> None:

@@ -9,7 +9,7 @@ import pytest
 from workings.types import FinishReason, Grade, Problem, Prompt, Rollout, RolloutGroup, Verdict
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_group() -> Callable[..., RolloutGroup]:
     """A function that builds one group: texts, rewards and what else a test wants to vary."""
 

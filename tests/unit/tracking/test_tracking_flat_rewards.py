@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
+from workings.rewards.four_classes import answer_right, format_right
 from workings.tracking.flat_rewards import FlatRewardWarner, likely_cause
 from workings.tracking.rollout_statistics import RolloutStatistics, rollout_statistics
 from workings.types import Verdict
 
 
 def cause(groups: Sequence[Any]) -> str:
-    return likely_cause(rollout_statistics(groups))
+    return likely_cause(
+        rollout_statistics(groups, format_right=format_right, answer_right=answer_right)
+    )
 
 
 def test_nothing_sampled() -> None:

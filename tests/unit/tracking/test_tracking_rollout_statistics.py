@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from workings.rewards.four_classes import answer_right, format_right
 from workings.tracking.rollout_statistics import rollout_statistics
 from workings.types import RolloutGroup, Verdict
 
@@ -21,7 +22,7 @@ def test_a_batch_counted_by_hand(make_group) -> None:
         ),
         make_group(texts=["x", "x"], rewards=[0.0, 0.0], formats=[0.0, 1.0]),
     ]
-    found = rollout_statistics(groups)
+    found = rollout_statistics(groups, format_right=format_right, answer_right=answer_right)
     assert (found.num_groups, found.num_samples, found.num_unusable) == (2, 6, 1)
     assert (found.num_flat_groups, found.num_identical_groups) == (1, 1)
     assert (found.lowest_reward, found.highest_reward) == (0.0, 1.0)
@@ -37,16 +38,12 @@ def test_demonstrations_do_not_count(make_group) -> None:
     trace = dataclasses.replace(group.rollouts[2], source="demonstration")
     mixed = dataclasses.replace(group, rollouts=(*group.rollouts[:2], trace))
     only = dataclasses.replace(group, rollouts=(trace,))
-    found = rollout_statistics([mixed, only])
+    found = rollout_statistics([mixed, only], format_right=format_right, answer_right=answer_right)
     assert (found.num_groups, found.num_samples, found.num_flat_groups) == (1, 2, 1)
     assert found.all_flat
 
 
-def test_a_reward_without_a_format_part_has_no_format_rate(make_group) -> None:
-    assert rollout_statistics([make_group()]).format_rate is None
-
-
 def test_an_empty_batch() -> None:
     nothing: list[RolloutGroup] = []
-    found = rollout_statistics(nothing)
+    found = rollout_statistics(nothing, format_right=format_right, answer_right=answer_right)
     assert (found.num_samples, found.lowest_reward, found.all_flat) == (0, None, False)

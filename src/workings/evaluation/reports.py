@@ -1,0 +1,155 @@
+"""Files of an evaluation: `{folder}/{dataset}/results.jsonl` and `summary.json`, and their summary.
+
+Earlier readers know results.jsonl by prompt, ground_truth, response and metrics, and summary.json
+by total_examples, aggregate_metrics and category_breakdown; the other fields are additions.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from workings.errors import DataError
+from workings.evaluation.result import EvaluationResult
+from workings.evaluation.sample_metrics import answer_reward, format_reward, is_right, usable_groups
+from workings.rewards.four_classes import CATEGORIES, category
+from workings.types import Problem, Rollout, RolloutGroup
+
+RESULTS_FILE, SUMMARY_FILE = "results.jsonl", "summary.json"
+REWARD_NAMES = ("format_reward", "answer_reward", "reward")
+
+
+def write_results(
+    folder: Path, result: EvaluationResult, *, settings: Mapping[str, object]
+) -> Path:
+    """The folder of the data set, which now holds `results.jsonl` and `summary.json`.
+
+    `settings` says what the numbers depend on: model, template, backend, sampling, seed, grader
+    mode and speed, versions.
+    """
+    target = folder / result.dataset
+    target.mkdir(parents=True, exist_ok=True)
+    rows = (
+        json.dumps(result_row(group, sample, rollout), ensure_ascii=False)
+        for group in result.groups
+        for sample, rollout in enumerate(group.rollouts)
+    )
+    _replace(target / RESULTS_FILE, "".join(f"{row}\n" for row in rows))
+    summary = summarise_results(result, settings=settings)
+    _replace(target / SUMMARY_FILE, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    return target
+
+
+def result_row(group: RolloutGroup, sample: int, rollout: Rollout) -> dict[str, Any]:
+    """One row of results.jsonl. A sample whose gold is unusable has null rewards."""
+    problem, grade = group.problem, rollout.grade
+    unusable = rollout.reward is None
+    return {
+        "prompt": group.prompt.text,
+        "ground_truth": problem.answer,
+        "response": rollout.text,
+        "metrics": {
+            "format_reward": None if unusable else format_reward(rollout),
+            "answer_reward": None if unusable else answer_reward(rollout),
+            "reward": rollout.reward,
+        },
+        "id": problem.id,
+        "sample": sample,
+        "subject": problem.subject,
+        "level": problem.level,
+        "components": dict(rollout.components),
+        "correct": None if unusable else is_right(rollout),
+        "extracted": None if grade is None else grade.extracted,
+        "verdict": None if grade is None else grade.verdict.value,
+        "response_tokens": len(rollout.ids),
+        "finish_reason": rollout.finish_reason,
+    }
+
+
+def summarise_results(
+    result: EvaluationResult, *, settings: Mapping[str, object]
+) -> dict[str, Any]:
+    """The content of summary.json. Means and shares leave samples with unusable golds out."""
+    groups = usable_groups(result.groups)
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    classes = Counter(category(rollout) for rollout in rollouts)
+    return {
+        "total_examples": sum(len(group.rollouts) for group in result.groups),
+        "aggregate_metrics": {name: result.metrics[name] for name in REWARD_NAMES},
+        "category_breakdown": {
+            name: {"count": classes[name], "percentage": 100 * classes[name] / len(rollouts)}
+            for name in CATEGORIES
+        },
+        "subject_breakdown": breakdown(groups, by=lambda problem: problem.subject),
+        "level_breakdown": breakdown(groups, by=lambda problem: problem.level),
+        "estimates": {name: one.to_dict() for name, one in result.estimates.items()},
+        "metrics": dict(result.metrics),
+        "dataset": result.dataset,
+        "seconds": result.seconds,
+        "settings": dict(settings),
+    }
+
+
+def breakdown(
+    groups: Sequence[RolloutGroup], *, by: Callable[[Problem], str | None]
+) -> dict[str, dict[str, Any]]:
+    """{name: {correct, total, accuracy}} over samples, names sorted; problems without one apart."""
+    correct: Counter[str] = Counter()
+    total: Counter[str] = Counter()
+    for group in groups:
+        name = by(group.problem)
+        if name is not None:
+            correct[name] += sum(is_right(rollout) for rollout in group.rollouts)
+            total[name] += len(group.rollouts)
+    return {
+        name: {
+            "correct": correct[name],
+            "total": total[name],
+            "accuracy": correct[name] / total[name],
+        }
+        for name in sorted(total)
+    }
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """The summary in `path`, a summary.json or the folder that holds one."""
+    file = path / SUMMARY_FILE if path.is_dir() else path
+    if not file.is_file():
+        raise DataError(f"no evaluation summary at {file}", hint="workings eval writes it")
+    summary = _parse(file, file.read_text(encoding="utf-8"))
+    missing = [name for name in ("total_examples", "aggregate_metrics") if name not in summary]
+    if missing:
+        raise DataError(f"{file} is no evaluation summary: it has no {' and no '.join(missing)}")
+    return summary
+
+
+def read_results(path: Path) -> list[dict[str, Any]]:
+    """The rows in `path`, a results.jsonl or the folder that holds one."""
+    file = path / RESULTS_FILE if path.is_dir() else path
+    if not file.is_file():
+        raise DataError(f"no evaluation results at {file}", hint="workings eval writes them")
+    with file.open(encoding="utf-8") as lines:
+        return [
+            _parse(file, line, number) for number, line in enumerate(lines, start=1) if line.strip()
+        ]
+
+
+def _parse(file: Path, text: str, number: int | None = None) -> dict[str, Any]:
+    where = f"{file}" if number is None else f"{file} line {number}"
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{where} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise DataError(f"{where} holds {type(value).__name__}; expected a JSON object")
+    return value
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_name(path.name + ".new")
+    # A lone surrogate (half an emoji cut by a tokenizer) cannot be written as UTF-8.
+    beside.write_text(text, encoding="utf-8", errors="replace")
+    beside.replace(path)

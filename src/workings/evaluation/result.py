@@ -1,0 +1,77 @@
+"""The result of an evaluation: graded groups, their metrics, and estimates with intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from workings.evaluation.metrics import Equality, Estimate, same_text
+from workings.evaluation.sample_metrics import group_estimates, sample_metrics, usable_groups
+from workings.types import RolloutGroup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationResult:
+    """What a model did on one data set.
+
+    Attributes:
+        dataset: the name that metrics and folders carry.
+        groups: every graded group, in the order of the problems.
+        metrics: means and shares over samples, and "accuracy" with "accuracy_low" and
+            "accuracy_high"; names without a prefix, e.g. "avg_response_length/correct".
+        estimates: "pass@1", or "avg@8", "pass@4", "maj@8" ..., with intervals over problems.
+        num_unusable: problems left out because their gold answer is unusable.
+        seconds: wall-clock time of sampling and grading.
+    """
+
+    dataset: str
+    groups: tuple[RolloutGroup, ...]
+    metrics: Mapping[str, float]
+    estimates: Mapping[str, Estimate]
+    num_unusable: int
+    seconds: float
+
+    @property
+    def accuracy(self) -> Estimate:
+        """The headline: pass@1 of single samples, avg@n of several."""
+        return next(iter(self.estimates.values()))
+
+    def recorded(self, *, prefix: str | None = None) -> dict[str, float]:
+        """The row for `Recorder.record(step, ..., prefix="eval")`: "sums/accuracy" and so on.
+
+        `prefix` stands for the data set's name; "" leaves it out.
+        """
+        stem = self.dataset if prefix is None else prefix
+        row = dict(self.metrics)
+        for name, one in list(self.estimates.items())[1:]:
+            row |= {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}
+        return {f"{stem}/{name}" if stem else name: value for name, value in row.items()}
+
+
+def summarise(
+    groups: Sequence[RolloutGroup],
+    *,
+    dataset: str,
+    seed: int,
+    equal: Equality = same_text,
+    seconds: float = 0.0,
+) -> EvaluationResult:
+    """The result of graded groups. `seed` draws the bootstrap."""
+    usable = usable_groups(groups)
+    estimates = group_estimates(usable, equal=equal, seed=seed)
+    accuracy = next(iter(estimates.values()))
+    metrics = {
+        "accuracy": accuracy.value,
+        "accuracy_low": accuracy.low,
+        "accuracy_high": accuracy.high,
+        **sample_metrics(usable),
+        "num_unusable": float(len(groups) - len(usable)),
+    }
+    return EvaluationResult(
+        dataset=dataset,
+        groups=tuple(groups),
+        metrics=metrics,
+        estimates=estimates,
+        num_unusable=len(groups) - len(usable),
+        seconds=seconds,
+    )
