@@ -38,6 +38,7 @@ _DEGREE = re.compile(r"\^\s*\{?\s*\\circ\s*\}?\s*")
 _WORDS = re.compile(r"(?:[^\W\d_]+\.?(?:\s+|/))*[^\W\d_]+\.?(?:\s*\^\s*\{?\s*[23]\s*\}?)?")
 _VOWEL = re.compile(r"[aeiouyAEIOUY]|[^\x00-\x7f]")
 _FUNCTION_WORD = re.compile(r"\b(?:or|and|to|from|sin|cos|tan|log|ln|sqrt|pi|mod)\b|或|和|且")
+_LAST_LETTER = re.compile(r"(?<=[\d ])[A-Za-z]$")
 _CURRENCIES = {
     "\\$": "dollar", "€": "euro", "£": "gbp", "¥": "yuan", "₩": "won", "₹": "rupee",
 }  # fmt: skip
@@ -77,7 +78,7 @@ def read_number(text: str) -> Number | None:
     """
     if len(text) > MAX_DIGITS:
         return None
-    if text.startswith("(") and text.endswith(")"):
+    if text.startswith("(") and text.endswith(")") and "," not in text:
         text = text[1:-1].strip()
     match = _NUMERAL.match(text)
     if match is None or (match["sign"] and match["sign2"]):
@@ -94,6 +95,15 @@ def read_number(text: str) -> Number | None:
     percent, unit = tail
     digits = sum(map(str.isdigit, (match["plain"] or "").lstrip("0.,")))
     return Number(value=value, kind=kind, places=places, digits=digits, percent=percent, unit=unit)
+
+
+def read_measure(text: str) -> Number | None:
+    """As `read_number`, with a single letter at the end taken for a unit: "7g" beside "7 kg".
+
+    >>> read_number("7g") is None, read_measure("7g").unit == read_unit("gram")
+    (True, True)
+    """
+    return read_number(_LAST_LETTER.sub(r"\\text{\g<0>}", text))
 
 
 def same_number(answer: Number, gold: Number) -> bool:

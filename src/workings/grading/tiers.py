@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from workings.grading.braces import max_depth
 from workings.grading.gold import read
 from workings.grading.normalise import canonical
-from workings.grading.number import same_number
+from workings.grading.number import read_measure, same_number
 from workings.grading.policy import GradingPolicy, Tier
 from workings.grading.structure import same_structure
 from workings.types import Verdict
@@ -37,8 +37,13 @@ def decide(answer: str, gold: str, policy: GradingPolicy) -> Decision | None:
         return None
     if "string" in policy.tiers and canonical(left.body) == canonical(right.body):
         return Decision(Verdict.EQUAL, "string")
-    if "number" in policy.tiers and left.number is not None and right.number is not None:
-        same = same_number(left.number, right.number)
+    number, gold_number = left.number, right.number
+    if number is None and gold_number is not None and gold_number.unit is not None:
+        number = read_measure(left.body)
+    elif gold_number is None and number is not None and number.unit is not None:
+        gold_number = read_measure(right.body)
+    if "number" in policy.tiers and number is not None and gold_number is not None:
+        same = same_number(number, gold_number)
         return Decision(Verdict.EQUAL if same else Verdict.DIFFERENT, "number")
     if "structure" in policy.tiers:
         alike = same_structure(left.body, right.body)

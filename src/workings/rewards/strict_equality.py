@@ -141,6 +141,8 @@ def _same_form(answer: str, gold: str) -> bool | None:
         if written and gold_written:
             return written == gold_written
         return left.value == right.value
+    if any(number is not None and number.unit is not None for number in (left, right)):
+        return False
     return None if _is_expression(answer) and _is_expression(gold) else False
 
 
