@@ -23,6 +23,11 @@ from workings.errors import ConfigError, DataError, StoppedBySignal, WorkingsErr
 # typer's own base of every wrong use of an option; not exported by name in all of its versions.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
+
+class _Interrupted(Exception):  # noqa: N818 - no error, and typer would print a line of its own
+    """Ctrl-C while a command ran."""
+
+
 app = typer.Typer(
     name="workings",
     help="Teach language models to show their workings: SFT, GRPO, grading and evaluation.",
@@ -83,9 +88,9 @@ def main(argv: list[str] | None = None) -> int:
         write_error(error)
         return 1
     except _UsageError as error:
-        write_error(str(error))
+        write_error(error.format_message())  # type: ignore[attr-defined]
         return 2
-    except (KeyboardInterrupt, typer.Abort):
+    except (_Interrupted, KeyboardInterrupt, typer.Abort):
         write_error("interrupted")
         return 130
     except SystemExit as stop:  # typer's answer to a reader of stdout that has gone away
@@ -228,7 +233,7 @@ def inspect_data(
 @inspect_app.command("rollouts", context_settings=_PASS_ON)
 def inspect_rollouts(
     ctx: typer.Context,
-    run: Annotated[Path | None, typer.Argument(help="Folder of a run.")] = None,
+    run: Annotated[str | None, typer.Argument(help="Folder of a run.")] = None,
     config: Configs = None,
     step: Annotated[int | None, typer.Option("--step", help="Default: the last.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Groups to show.")] = 3,
@@ -238,10 +243,13 @@ def inspect_rollouts(
     And why rewards may be flat. From a run's folder, what it saved; with -c and settings, a few
     fresh samples.
     """
-    if (run is None) == (config is None):
-        raise ConfigError("give either a run's folder or -c NAME_OR_FILE")
-    composed = None if config is None else _composed("grpo", config, ctx.args)
-    return _hand_over("inspect_rollouts", run, config=composed, step=step, limit=limit)
+    if config is None:
+        if run is None or ctx.args:
+            raise ConfigError("give a run's folder, or -c NAME_OR_FILE and settings")
+        return _hand_over("inspect_rollouts", Path(run), config=None, step=step, limit=limit)
+    settings = ctx.args if run is None else [run, *ctx.args]
+    composed = _composed("grpo", config, settings)
+    return _hand_over("inspect_rollouts", None, config=composed, step=step, limit=limit)
 
 
 @app.command(context_settings=_PASS_ON)
@@ -293,8 +301,11 @@ def _print_configuration(run: AnyRun) -> int:
 
 def _hand_over(command: str, *arguments: Any, **options: Any) -> int:
     """Run `workings.cli.commands.COMMAND.run`; its result is the exit code."""
-    module = importlib.import_module(f"workings.cli.commands.{command}")
-    code: int = module.run(*arguments, **options)
+    try:
+        module = importlib.import_module(f"workings.cli.commands.{command}")
+        code: int = module.run(*arguments, **options)
+    except KeyboardInterrupt as interrupt:
+        raise _Interrupted from interrupt
     return code
 
 
