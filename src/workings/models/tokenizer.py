@@ -1,0 +1,115 @@
+"""A tokenizer that is ready to use: chat template set, EOS present, a pad token chosen."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from workings.errors import ModelError
+from workings.models.gguf import convert_gguf
+from workings.models.quiet import quiet_transformers
+from workings.models.source import KNOWN_MODELS, ModelSource, resolve_source
+
+
+class LoadedTokenizer(NamedTuple):
+    """A tokenizer and the lines that say what was changed about it."""
+
+    tokenizer: Any
+    notes: tuple[str, ...]
+
+
+def load_tokenizer(
+    path: str, *, chat_template: str | None = None, trust_remote_code: bool = False
+) -> Any:
+    """The tokenizer of a folder, hub id, GGUF file or known name.
+
+    Args:
+        path: as in `load_model`.
+        chat_template: Jinja text, or a file of it, that replaces the model's own.
+        trust_remote_code: run tokenizer code that comes with the model.
+
+    Raises ModelError where there is no tokenizer or no EOS token. A tokenizer without a pad token
+    pads with EOS; that is safe because masks come from lengths, never from token ids.
+    """
+    return load_tokenizer_with_notes(
+        resolve_source(path), chat_template=chat_template, trust_remote_code=trust_remote_code
+    ).tokenizer
+
+
+def load_tokenizer_with_notes(
+    source: ModelSource, *, chat_template: str | None, trust_remote_code: bool
+) -> LoadedTokenizer:
+    """`load_tokenizer` for a resolved source, with what was changed."""
+    location = source.location
+    if source.kind == "gguf":
+        location = str(convert_gguf(location))
+    tokenizer = _read(location, source, trust_remote_code)
+    # Decoded text is compared and searched, so it must be what the tokens say, to the space.
+    tokenizer.clean_up_tokenization_spaces = False
+    notes = []
+    if chat_template is not None:
+        tokenizer.chat_template = read_template(chat_template)
+        notes.append("chat template: replaced by the configured one")
+    if tokenizer.eos_token_id is None:
+        raise ModelError(
+            f"the tokenizer of {source.name} has no EOS token, so no response could ever end",
+            hint='set "eos_token" in its tokenizer_config.json',
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+        notes.append(
+            f"pad token: the tokenizer has none, so EOS ({tokenizer.eos_token}) pads; masks come "
+            "from lengths, so EOS is still learnt"
+        )
+    return LoadedTokenizer(tokenizer, tuple(notes))
+
+
+def read_template(text_or_file: str) -> str:
+    """Jinja text; a file is read, text that holds a Jinja tag is returned as it is.
+
+    >>> read_template("{{ messages[0]['content'] }}")
+    "{{ messages[0]['content'] }}"
+    """
+    if "{{" in text_or_file or "{%" in text_or_file:
+        return text_or_file
+    path = Path(text_or_file).expanduser()
+    if not path.is_file():
+        raise ModelError(
+            f"chat_template={text_or_file!r} is neither Jinja text (it holds no '{{{{' or '{{%') "
+            "nor a file"
+        )
+    return path.read_text(encoding="utf-8")
+
+
+def _read(location: str, source: ModelSource, trust_remote_code: bool) -> Any:
+    from transformers import AutoTokenizer
+
+    if source.kind != "hub" and not _has_tokenizer(Path(location)):
+        raise ModelError(
+            f"{source.name} holds no tokenizer (no tokenizer.json, tokenizer.model or vocab file)",
+            hint="copy the tokenizer files of the base model into that folder",
+        )
+    try:
+        with quiet_transformers():
+            return AutoTokenizer.from_pretrained(location, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
+        raise ModelError(
+            f"cannot load the tokenizer of {source.name}: {error}", hint=hub_hint(source)
+        ) from error
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    names = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
+    return any((folder / name).is_file() for name in names)
+
+
+def hub_hint(source: ModelSource) -> str | None:
+    """What to do when something does not come from the hub; None for a local source."""
+    if source.kind != "hub":
+        return None
+    known = ", ".join(sorted(KNOWN_MODELS))
+    return (
+        f"check the hub id and the network, or give a local folder; names that need no network: "
+        f"{known}"
+    )
