@@ -153,10 +153,10 @@ def _from_marked_line(text: str) -> str | None:
     if position < 0:
         return None
     rest = text[position + len(marker) :].lstrip(_MARKED_LINE_EDGES + "\n是为")
-    line = rest.partition("\n")[0].strip()
+    line = rest.partition("\n")[0].rstrip(".。 ")
     for opening, closing in (("\\(", "\\)"), ("\\[", "\\]"), ("$", "$")):
         line = line.removeprefix(opening).removesuffix(closing)
-    return line.strip(_MARKED_LINE_EDGES).rstrip(".。 ").strip(_MARKED_LINE_EDGES) or None
+    return line.strip(_MARKED_LINE_EDGES) or None
 
 
 _EXTRACTORS: dict[ExtractionPolicy, Callable[[str], str | None]] = {

@@ -26,11 +26,14 @@ def decide(answer: str, gold: str, policy: GradingPolicy) -> Decision | None:
 
     `gold` has been checked (`gold_fault`); `answer` is whatever a model wrote.
     """
+    if len(answer) > policy.max_answer_length:
+        same_text = "string" in policy.tiers and answer.strip() == gold.strip()
+        return Decision(Verdict.EQUAL, "string") if same_text else Decision(Verdict.REFUSED)
     if not canonical(answer):
         return Decision(Verdict.NO_ANSWER)
     if "string" in policy.tiers and canonical(answer) == canonical(gold):
         return Decision(Verdict.EQUAL, "string")
-    if len(answer) > policy.max_answer_length or max_depth(answer) > policy.max_depth:
+    if max_depth(answer) > policy.max_depth:
         return Decision(Verdict.REFUSED)
     left, right = read(answer), read(gold)
     if left.name is not None and right.name is not None and left.name != right.name:
