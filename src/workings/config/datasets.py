@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from workings.config.keys import PHASES
 from workings.config.sources import BENCHMARKS, choices_of, read_yaml
 from workings.config.trees import Tree, look_up, put
 from workings.errors import ConfigError, unknown_name
@@ -22,9 +23,11 @@ def expand_datasets(values: Tree, kind: str, folders: Sequence[Path]) -> None:
     path: a benchmark is nothing to train on.
     """
     if kind == "pipeline":
-        for phase in ("sft", "grpo"):
+        for phase in PHASES:
             if isinstance(values.get(phase), dict):
                 expand_datasets(values[phase], phase, folders)
+        if isinstance(values.get("test"), str):
+            values["test"] = named_dataset(values["test"], folders)
         return
     if kind == "eval":
         given = values.get("datasets")

@@ -93,6 +93,12 @@ def test_a_later_file_may_include_a_plain_one(write: Write) -> None:
     assert (run.sampling.max_tokens, run.max_steps) == (7, 1)
 
 
+def test_a_folder_may_be_called_anything(write: Write) -> None:
+    write("my runs, v2 (a=b) #1 100%/model/own.yaml", "name_or_path: own\n")
+    mine = write("my runs, v2 (a=b) #1 100%/mine.yaml", "defaults: [{model: own}, {data: gsm8k}]\n")
+    assert compose([mine], ["name=x"], kind="grpo").model.name_or_path == "own"
+
+
 def test_a_folder_of_a_run_stands_for_its_resolved_configuration(
     write: Write, tmp_path: Path
 ) -> None:

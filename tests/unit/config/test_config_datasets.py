@@ -50,6 +50,12 @@ def test_a_benchmark_may_be_the_validation_set_and_never_the_training_set() -> N
     assert run.grpo.data.validation.path == "HuggingFaceH4/MATH-500"
 
 
+def test_a_benchmark_may_be_what_a_pipeline_is_tested_on() -> None:
+    run = compose(["quickstart"], ["test=aime24"], kind="pipeline")
+    assert run.test is not None
+    assert run.test.name == "aime24"
+
+
 def test_a_users_benchmark_comes_first(tmp_path: Path) -> None:
     (tmp_path / "benchmark").mkdir()
     (tmp_path / "benchmark" / "gsm8k.yaml").write_text("path: own.jsonl\n")

@@ -1,0 +1,108 @@
+"""The public names: listed here, documented, and loaded on first use."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workings
+
+PUBLIC = (
+    # records
+    *("Demonstration", "Grade", "Message", "PreferencePair", "Problem", "Prompt", "Rollout"),
+    *("RolloutGroup", "Sample", "Verdict"),
+    # errors
+    *("CheckpointError", "ConfigError", "DataError", "EngineError", "GradingError", "ModelError"),
+    *("StoppedBySignal", "TemplateError", "TrainingError", "WorkingsError"),
+    # configuration
+    *("compose", "dump_yaml"),
+    # sampling
+    *("Engine", "Request", "SamplingParams"),
+)
+
+
+def undocumented(objects: dict[str, Any]) -> list[str]:
+    """Names whose object has no docstring of its own."""
+    inherited = {inspect.getdoc(object), inspect.getdoc(dict), inspect.getdoc(Exception)}
+    return [
+        name
+        for name, value in objects.items()
+        if value.__doc__ is None or value.__doc__ in inherited
+    ]
+
+
+def imported_for_types(source: str) -> dict[str, str]:
+    """Name to module, of what a file imports under TYPE_CHECKING."""
+    return {
+        alias.name: node.module or ""
+        for block in ast.walk(ast.parse(source))
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+def test_the_list_is_what_the_package_says() -> None:
+    assert tuple(workings.__all__) == PUBLIC
+
+
+def test_every_public_name_is_documented() -> None:
+    assert undocumented({name: getattr(workings, name) for name in PUBLIC}) == []
+
+
+def test_every_name_comes_from_the_module_that_defines_it() -> None:
+    for name in PUBLIC:
+        value = getattr(workings, name)
+        assert getattr(importlib.import_module(value.__module__), name) is value
+        assert workings._PUBLIC[name] == value.__module__
+
+
+def test_type_checkers_see_the_same_names() -> None:
+    source = Path(workings.__file__).read_text(encoding="utf-8")
+    assert imported_for_types(source) == workings._PUBLIC
+    assert set(workings._PUBLIC) == set(PUBLIC)
+
+
+def test_names_are_loaded_on_first_use() -> None:
+    program = (
+        "import sys, json, workings;"
+        "before = [m for m in sys.modules if m.startswith('workings.')];"
+        "workings.Problem; print(json.dumps([before, 'workings.types' in sys.modules]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == [[], True]
+
+
+def test_dir_lists_them_and_an_unknown_name_is_an_attribute_error() -> None:
+    assert set(PUBLIC) <= set(dir(workings))
+    with pytest.raises(AttributeError, match="module 'workings' has no attribute 'nope'"):
+        _ = workings.nope
+
+
+# --------------------------------------------------------------- the checkers, shown to fail
+
+
+def test_a_missing_docstring_is_found() -> None:
+    class Documented:
+        """Said."""
+
+    class Silent:
+        pass
+
+    assert undocumented({"Documented": Documented, "Silent": Silent}) == ["Silent"]
+
+
+def test_imports_for_types_are_read_from_the_source() -> None:
+    source = "from a import b\nif TYPE_CHECKING:\n    from c.d import e, f\n"
+    assert imported_for_types(source) == {"e": "c.d", "f": "c.d"}
