@@ -136,6 +136,9 @@ def test_a_pipeline_has_something_to_do_and_two_folders() -> None:
         "hint: give one of them another name, e.g. grpo.name=grpo"
     )
     assert PipelineConfig(sft=sft, grpo=grpo, skip_sft=True).skip_sft
+    assert _error(PipelineConfig, sft=sft, grpo=grpo, control=True) == (
+        "control compares GRPO with SFT of the same length, so it needs both phases and test"
+    )
 
 
 def test_evaluation_is_greedy_unless_a_temperature_is_given() -> None:
