@@ -6,7 +6,7 @@ Responses are stored before they are graded, so that `regrade` needs no model.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from workings.errors import DataError
@@ -16,7 +16,7 @@ from workings.rewards.reward import Reward, grade_groups
 from workings.rollout.collect import collect_groups
 from workings.rollout.engine import Engine, SamplingParams
 from workings.tracking.rollouts import read_groups, write_groups
-from workings.types import Grade, Prompt
+from workings.types import Prompt
 
 RESPONSES_FILE = "responses.parquet"
 
@@ -31,12 +31,12 @@ def evaluate(
     seed: int,
     dataset: str,
     folder: Path | None = None,
-    equal: Equality = same_text,
+    equal: Equality | None = None,
 ) -> EvaluationResult:
     """The result of `num_samples` samples for each prompt, graded by `reward`.
 
     With a `folder` the responses are in `folder/DATASET/responses.parquet` before grading begins.
-    `equal` decides which answers vote together in maj@n.
+    `equal` decides which answers vote together in maj@n; by default the reward's own grader does.
     """
     if not prompts:
         raise DataError(f"no prompt to evaluate on in {dataset!r}", hint="were all rows dropped?")
@@ -46,23 +46,41 @@ def evaluate(
         write_groups(folder / dataset / RESPONSES_FILE, groups)
     graded = grade_groups(groups, reward)
     seconds = time.perf_counter() - start
-    return summarise(graded, dataset=dataset, seed=seed, equal=equal, seconds=seconds)
-
-
-def grader_equality(compare: Callable[[str, str], Grade]) -> Equality:
-    """Whether a grader's `compare(answer, gold)` calls two answers equal, for maj@n."""
-
-    def equal(first: str, second: str) -> bool:
-        return same_text(first, second) or compare(second, first).correct
-
-    return equal
+    return summarise(
+        graded,
+        dataset=dataset,
+        seed=seed,
+        equal=equal or reward_equality(reward),
+        seconds=seconds,
+    )
 
 
 def regrade(
-    folder: Path, reward: Reward, *, dataset: str, seed: int, equal: Equality = same_text
+    folder: Path, reward: Reward, *, dataset: str, seed: int, equal: Equality | None = None
 ) -> EvaluationResult:
     """The result of stored responses under `reward`; nothing is sampled."""
     start = time.perf_counter()
     graded = grade_groups(read_groups(folder / dataset / RESPONSES_FILE), reward)
     seconds = time.perf_counter() - start
-    return summarise(graded, dataset=dataset, seed=seed, equal=equal, seconds=seconds)
+    return summarise(
+        graded,
+        dataset=dataset,
+        seed=seed,
+        equal=equal or reward_equality(reward),
+        seconds=seconds,
+    )
+
+
+def reward_equality(reward: Reward) -> Equality:
+    """Which answers vote together in maj@n: those that the reward's own grader calls equal.
+
+    The tag rewards compare text, and so do their votes.
+    """
+    answer_reward = reward.answer
+    if answer_reward is None:
+        return same_text
+
+    def equal(first: str, second: str) -> bool:
+        return same_text(first, second) or answer_reward.equality([second], [first])[0].correct
+
+    return equal

@@ -160,7 +160,7 @@ def plot_quickstart(
     """The files written: left, held-out accuracy by stage; right, how GRPO got there.
 
     `stages` is {"base": ..., "SFT": ..., "GRPO": ..., "control": ...} in the order to show.
-    `metrics_file` is the GRPO run's; its sampled reward is drawn raw and smoothed, and the greedy
+    `metrics_file` is the GRPO run's; its sampled reward is drawn raw and smoothed, and the
     accuracy on the validation split as points, where `validation_metric` names it.
     """
     figure, (left, right) = new_figure(width=9.6, height=4.0, columns=2)
@@ -283,7 +283,7 @@ def _draw_training(
             markersize=5.5,
             elinewidth=1.1,
             capsize=3,
-            label="greedy accuracy, validation",
+            label="accuracy, validation",
         )
     axes.set_title("GRPO, step by step")
     axes.set_xlabel("GRPO step")
