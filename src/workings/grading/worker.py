@@ -78,8 +78,10 @@ def _limit_memory(memory_bytes: int) -> None:
     if sys.platform != "win32":
         import resource
 
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
         with suppress(ValueError, OSError):  # macOS knows the limit and refuses to set it
-            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
 def _limit_cpu(seconds: float) -> None:
@@ -88,4 +90,6 @@ def _limit_cpu(seconds: float) -> None:
         import resource
 
         soft = math.ceil(time.process_time() + seconds) + _SPARE_CPU_SECONDS
-        resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.RLIM_INFINITY))
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        if hard == resource.RLIM_INFINITY or soft < hard:
+            resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))

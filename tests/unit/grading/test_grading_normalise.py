@@ -119,9 +119,9 @@ def test_normalising_is_total_and_settles(text: str) -> None:
      " ", ".", "*", "$", "½", "²", "√", "\\color{", "\\left", "\\mathbf{", "x=", "(x,", "\\!"],
 )  # fmt: skip
 def test_every_step_is_linear(piece: str) -> None:
-    text = piece * (65_536 // len(piece))
+    text = piece * (16_384 // len(piece))
     start = time.perf_counter()
     canonical(text)
     canonical(text + "x")
     canonical("{" + text)
-    assert time.perf_counter() - start < 2.0
+    assert time.perf_counter() - start < 0.6
