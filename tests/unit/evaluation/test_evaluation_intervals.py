@@ -113,9 +113,9 @@ def test_samples_of_one_problem_are_not_independent() -> None:
 
 
 def test_many_problems_are_drawn_in_chunks() -> None:
-    values = np.random.default_rng(0).random(9000).tolist()
+    values = np.random.default_rng(0).random(3000).tolist()
     low, high = bootstrap_interval(values, seed=0, num_resamples=2000)
-    half = Z_95 * np.std(values) / 9000**0.5
+    half = Z_95 * np.std(values) / 3000**0.5
     assert (high - low) / 2 == pytest.approx(half, rel=0.08)
 
 

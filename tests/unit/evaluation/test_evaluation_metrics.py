@@ -194,13 +194,13 @@ def test_the_same_model_twice_makes_no_difference() -> None:
 def test_the_interval_covers_what_it_says() -> None:
     draw = random.Random(1)
     hits = 0
-    for trial in range(400):
+    for trial in range(150):
         a = [float(draw.random() < 0.4) for _ in range(80)]
         b = [float(draw.random() < 0.5) for _ in range(80)]
         found = paired_difference(a, b, seed=trial)
         hits += found.low <= 0.1 <= found.high
-    # 95 % nominal, 400 trials: three sigmas are 3.3 points, and percentiles are a bit short.
-    assert hits / 400 > 0.91
+    # 95 % nominal, 150 trials: three sigmas are 5.3 points, and percentiles are a bit short.
+    assert hits / 150 > 0.89
 
 
 @settings(max_examples=30)

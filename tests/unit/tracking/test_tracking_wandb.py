@@ -36,6 +36,13 @@ def records(path: Path) -> Iterator[Any]:
             yield record
 
 
+def finish_writing() -> None:
+    """Wait for wandb's service, which writes on after `finish`; the end of a process does too."""
+    import wandb
+
+    wandb.teardown()
+
+
 @pytest.fixture
 def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     """No account, no network, no settings of the person who runs the tests."""
@@ -54,6 +61,7 @@ def test_an_offline_run_holds_steps_metrics_and_summary(tmp_path: Path) -> None:
     sink.record(2, "train", {"train/loss": 0.125}, time=0.0)
     sink.record(2, "final", {"final/accuracy": 0.75}, time=0.0)
     sink.close()
+    finish_writing()
 
     (path,) = tmp_path.glob("wandb/offline-run-*/*.wandb")
     history, summary, step_metrics, config = [], {}, {}, {}
@@ -98,6 +106,7 @@ def test_a_resumed_run_keeps_its_id_and_no_key_is_written(
         sink.record(1, "train", {"train/loss": 0.5}, time=0.0)
         sink.close(failed=True)
         ids.append((tmp_path / ID_FILE_NAME).read_text().strip())
+    finish_writing()
     assert ids[0] == ids[1]
     assert list(tmp_path.glob(f"wandb/offline-run-*/run-{ids[0]}.wandb"))
     for path in tmp_path.rglob("*"):
