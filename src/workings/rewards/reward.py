@@ -23,22 +23,10 @@ from workings.grading.policy import GradingPolicy
 from workings.rewards.components import Component, component_values, rows_of
 from workings.rewards.length import length_penalty, overlong_shaping
 from workings.rewards.r1_zero import AnswerFormat, AnswerScore, Mode, choose_equality, score_answers
-from workings.rewards.reward_metrics import check_grader, reward_metrics
 from workings.rewards.strict_equality import Equality
 from workings.rewards.tag_profiles import ProfileName
 from workings.rewards.tags import TagRewards
 from workings.types import Grade, Rollout, RolloutGroup, Verdict
-
-__all__ = [
-    "AnswerReward",
-    "LengthTerms",
-    "Reward",
-    "RewardName",
-    "build_reward",
-    "check_grader",
-    "grade_groups",
-    "reward_metrics",
-]
 
 RewardName = Literal["r1_zero", "question_only", "tags"]
 

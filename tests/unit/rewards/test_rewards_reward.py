@@ -20,13 +20,8 @@ from workings.rewards.four_classes import (
     category_of,
     count_categories,
 )
-from workings.rewards.reward import (
-    Reward,
-    build_reward,
-    check_grader,
-    grade_groups,
-    reward_metrics,
-)
+from workings.rewards.reward import Reward, build_reward, grade_groups
+from workings.rewards.reward_metrics import check_grader, reward_metrics
 from workings.types import FinishReason, Grade, Problem, Prompt, Rollout, RolloutGroup, Verdict
 
 TAGGED = "work<end_working_out><SOLUTION>{}</SOLUTION>"
