@@ -20,6 +20,7 @@ from workings.cli.build import (
     evaluation_settings,
     problems_at,
 )
+from workings.cli.console import write_note
 from workings.cli.runs import run_grpo, run_sft
 from workings.config.run import DatasetConfig, GRPOConfig, ModelConfig, PipelineConfig, SFTConfig
 from workings.errors import AlreadyFinished, CheckpointError, ConfigError
@@ -110,6 +111,7 @@ def measure_stage(
     folder = stage_folder(config, name)
     dataset = dataset_name(test)
     if not (folder / dataset / SUMMARY_FILE).is_file():
+        write_note(f"measuring {name} on the held-out problems of {dataset}")
         _measure(config, test, model, folder)
     summary = read_summary(folder / dataset)
     return Stage(

@@ -27,7 +27,7 @@ from workings.objectives.advantages import group_advantages
 from workings.objectives.reductions import StepTotals
 from workings.rewards.four_classes import answer_right, format_right
 from workings.rewards.reward import Reward, grade_groups
-from workings.rewards.reward_metrics import reward_metrics
+from workings.rewards.reward_metrics import check_grader, reward_metrics
 from workings.rollout.collect import collect_groups, completion_metrics
 from workings.rollout.engine import Engine, SamplingParams
 from workings.seeds import derive_seed
@@ -98,14 +98,15 @@ def train_grpo(
     optimizer = build_adamw(
         model, betas=rates.betas, eps=rates.eps, weight_decay=rates.weight_decay
     )
-    state = checkpointer.restore(model, optimizer) or TrainerState(kind="grpo")
+    restored = checkpointer.restore(model, optimizer)
+    state = restored or TrainerState(kind="grpo")
     engine.load_weights(state.step, named_full_weights(model))
     checkpointer.refuse_if_finished(state, done=state.step >= config.max_steps)
-    recorder.truncate_after(state.step)
+    recorder.truncate_after(-1 if restored is None else state.step)
     recorder.log(f"{objective.describe()}; {layout} layout; sampling {sampling}")
     flat = FlatRewardWarner(recorder.warn)
     evaluation: Mapping[str, float] = {}
-    if evaluate is not None and state.step == 0 and config.evaluation.at_start:
+    if evaluate is not None and restored is None and config.evaluation.at_start:
         evaluation = evaluate(0)
         state = after_evaluation(state, evaluation)
 
@@ -123,6 +124,7 @@ def train_grpo(
         )
         clock.lap("rollout")
         groups = grade_groups(groups, reward)
+        check_grader(groups)
         clock.lap("reward")
         advantages = group_advantages(
             *reward_table(groups), estimator=objective.advantage, eps=objective.advantage_eps

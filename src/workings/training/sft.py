@@ -75,20 +75,21 @@ def train_sft(
     optimizer = build_adamw(
         model, betas=rates.betas, eps=rates.eps, weight_decay=rates.weight_decay
     )
-    state = checkpointer.restore(model, optimizer) or TrainerState(kind="sft")
+    restored = checkpointer.restore(model, optimizer)
+    state = restored or TrainerState(kind="sft")
 
     def finished() -> bool:
         out_of_time = config.max_seconds is not None and state.elapsed_seconds >= config.max_seconds
         return state.step >= num_steps or state.stopped_by_rule or out_of_time
 
     checkpointer.refuse_if_finished(state, done=finished())
-    recorder.truncate_after(state.step)
+    recorder.truncate_after(-1 if restored is None else state.step)
     recorder.log(
         f"sft: {len(examples)} rows, {num_steps} steps of {config.batch_size}, {layout} layout"
         + (f", resumed at step {state.step}" if state.step else "")
     )
     evaluation: Mapping[str, float] = {}
-    if evaluate is not None and state.step == 0 and config.evaluation.at_start:
+    if evaluate is not None and restored is None and config.evaluation.at_start:
         evaluation = evaluate(0)
 
     while not finished():

@@ -1,0 +1,67 @@
+"""Settings of runs on the tiny model: seconds on a CPU, through the real commands.
+
+The tiny model is random, so its answers are never right; its GRPO reward is DAPO's length term,
+which it can learn (stop early), and which differs within every group.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ARITHMETIC = "{num_problems: 24, terms: 2, operands: [1, 99]}"
+
+
+def grpo_arguments(model: Path, output: Path, *more: str, name: str = "grpo") -> list[str]:
+    """`workings grpo` with six small steps; three of them make an epoch."""
+    return [
+        *_common("grpo", model, output, name),
+        f"data.train={{path: arithmetic, options: {ARITHMETIC}}}",
+        "data.validation={path: arithmetic, split: validation, "
+        "options: {num_problems: 6, terms: 2, operands: [1, 99]}}",
+        "reward.overlong_buffer=9",
+        "sampling={temperature: 1.0, max_tokens: 10, stop: [a, e, '3', '7', x, '+']}",
+        "prompts_per_step=8",
+        "num_generations=4",
+        "train_batch_size=16",
+        "max_steps=6",
+        "batch.microbatch_rows=4",
+        "optimizer={learning_rate: 0.01, schedule: linear, warmup_steps: 2}",
+        "checkpoint={every_steps: 2, save_total_limit: 3}",
+        "evaluation={every_steps: 3, at_start: false, sampling: {max_tokens: 10}}",
+        *more,
+    ]
+
+
+def sft_arguments(model: Path, output: Path, *more: str, name: str = "sft") -> list[str]:
+    """`workings sft` with nine steps of eight rows; three of them make an epoch."""
+    return [
+        *_common("sft", model, output, name),
+        f"data.train={{path: arithmetic, options: {ARITHMETIC}}}",
+        "data.validation={path: arithmetic, split: validation, "
+        "options: {num_problems: 6, terms: 2, operands: [1, 99]}}",
+        "batch_size=8",
+        "epochs=3",
+        "batch.microbatch_rows=2",
+        "optimizer={learning_rate: 0.01, schedule: cosine, warmup_steps: 2}",
+        "checkpoint={every_steps: 2, save_total_limit: 3}",
+        "evaluation={every_steps: 3, at_start: false, sampling: {max_tokens: 10}}",
+        *more,
+    ]
+
+
+LORA = "model.lora={rank: 4, alpha: 8, dropout: 0.1, targets: [q_proj, v_proj, down_proj]}"
+
+
+def _common(kind: str, model: Path, output: Path, name: str) -> list[str]:
+    return [
+        kind,
+        "-c",
+        kind,
+        f"name={name}",
+        f"output_dir={output}",
+        "seed=7",
+        f"model={{name_or_path: {model}, dtype: float32, device: cpu}}",
+        "data.template=think",
+        "data.max_prompt_length=null",
+        "tracking.console=false",
+    ]
