@@ -18,7 +18,7 @@ from workings.cli.console import write_data, write_error, write_note
 from workings.cli.options import overrides_from, with_resume_value
 from workings.cli.settings_help import RunCommand
 from workings.config.run import AnyRun
-from workings.errors import ConfigError, DataError, StoppedBySignal, WorkingsError
+from workings.errors import AlreadyFinished, ConfigError, DataError, StoppedBySignal, WorkingsError
 
 # typer's own base of every wrong use of an option; not exported by name in all of its versions.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -84,6 +84,9 @@ def main(argv: list[str] | None = None) -> int:
     except (ConfigError, DataError) as error:
         write_error(error)
         return 2
+    except AlreadyFinished as error:
+        write_error(error)
+        return 3
     except WorkingsError as error:
         write_error(error)
         return 1
@@ -143,7 +146,8 @@ def evaluate(
 ) -> int:
     """Evaluate a model on benchmarks.
 
-    The model may be a checkpoint; every number comes with its interval.
+    The model may be a checkpoint; every number comes with its interval. With -c and the folder of
+    an SFT or GRPO run, its model is measured just as the run measures itself.
     """
     return _start("eval", config, ctx.args, dry_run=dry_run, resume=resume)
 
@@ -278,9 +282,14 @@ def _start(
 
 
 def _composed(kind: str, config: list[str] | None, arguments: list[str]) -> AnyRun:
+    from workings.cli.evaluation_settings import compose_evaluation
     from workings.config.compose import compose_with_notes
 
-    composition = compose_with_notes(config or [], overrides_from(arguments, kind), kind=kind)
+    overrides = overrides_from(arguments, kind)
+    if kind == "eval":
+        composition = compose_evaluation(config or [], overrides)
+    else:
+        composition = compose_with_notes(config or [], overrides, kind=kind)
     for note in composition.notes:
         write_note(note)
     return composition.run

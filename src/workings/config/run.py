@@ -358,7 +358,8 @@ class PipelineConfig(Section):
             raise ConfigError("skip_sft and skip_grpo are both set, so there is nothing to do")
         if self.control and (self.skip_sft or self.skip_grpo or self.test is None):
             raise ConfigError(
-                "control compares GRPO with SFT of the same length, so it needs both phases and test"
+                "control compares GRPO with SFT of the same length, so it needs both phases and "
+                "test"
             )
         return self
 
@@ -370,6 +371,19 @@ class PipelineConfig(Section):
                 hint="give one of them another name, e.g. grpo.name=grpo",
             )
         return self
+
+
+class HeldOutConfig(Section):
+    """Which rows of its data set a training run validates on."""
+
+    fraction: float = Field(
+        0.0, ge=0, lt=1, description="Share of the rows that the run holds out; 0 takes them all."
+    )
+    rows: Literal["problems", "demonstrations"] = Field(
+        "problems", description="What the rows are read as: demonstrations by an SFT run."
+    )
+    limit: int | None = Field(None, ge=1, description="The run's subset of so many of them.")
+    prompt_length_percentile: float | None = Field(None, gt=0, le=100)
 
 
 class EvalConfig(Run):
@@ -387,6 +401,9 @@ class EvalConfig(Run):
     num_samples: int = Field(1, ge=1)
     reward: RewardConfig = RewardConfig()
     grader: GraderConfig = GraderConfig()
+    held_out: HeldOutConfig | None = Field(
+        None, description="Only what a training run validates on; -c RUN fills it in."
+    )
 
 
 class SampleConfig(Section):
