@@ -39,7 +39,9 @@ from workings.evaluation.result import EvaluationResult
 from workings.grading.grader import Grader
 from workings.grading.policy import GradingPolicy
 from workings.models.load import LoadedModel, load_model
-from workings.models.lora import add_lora
+from workings.models.lora import adapter_base, add_lora
+from workings.models.source import resolve_source
+from workings.models.tokenizer import load_tokenizer
 from workings.models.weights import has_adapter, named_full_weights
 from workings.rewards.reward import Reward, build_reward
 from workings.rollout.engine import Engine, SamplingParams
@@ -106,6 +108,17 @@ def build_policy(config: ModelConfig, *, seed: int, trainable: bool = True) -> P
         device=loaded.device,
         autocast=None if loaded.compute_dtype == torch.float32 else loaded.compute_dtype,
         report=tuple(report),
+    )
+
+
+def build_tokenizer(config: ModelConfig) -> Any:
+    """The tokenizer alone, for what needs no weights."""
+    source = resolve_source(config.name_or_path)
+    path = config.name_or_path
+    if source.kind == "adapter" and not (Path(source.location) / "tokenizer.json").is_file():
+        path = adapter_base(source.location)
+    return load_tokenizer(
+        path, chat_template=config.chat_template, trust_remote_code=config.trust_remote_code
     )
 
 

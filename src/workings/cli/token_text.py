@@ -1,0 +1,90 @@
+"""Tokens in lines that a person can check: where each one ends, and which are trained.
+
+    0  2|+|3|\u21b5|<think>|
+    5  2|+|3|=|5|</think>|...
+       ^ ^ ^ ^ ^ ^^^^^^^^
+
+A caret stands below every trained character; on a terminal trained tokens are green as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from workings.cli.colour import Colour, paint
+from workings.data.inspection import TokenView
+
+WIDTH = 96
+SEPARATOR = "|"
+SPACE, NEWLINE, TAB = "\u00b7", "\u21b5", "\u2192"
+
+
+def token_lines(views: Sequence[TokenView], *, width: int = WIDTH) -> list[str]:
+    """The tokens in lines of at most `width` characters where they fit, broken after newlines.
+
+    Each line begins with the number of its first token; the line of carets below it is left out
+    where nothing is trained.
+    """
+    lines: list[str] = []
+    margin = len(str(len(views))) + 4
+    for first, row in _rows(views, width - margin):
+        cells = [visible(view.text) for view in row]
+        shown = [_coloured(cell, view) for cell, view in zip(cells, row, strict=True)]
+        lines.append(f"{first:>{margin - 2}}  {SEPARATOR.join(shown)}{SEPARATOR}")
+        if any(view.trained for view in row):
+            marks = [
+                ("^" if view.trained else " ") * len(cell)
+                for cell, view in zip(cells, row, strict=True)
+            ]
+            lines.append(" " * margin + " ".join(marks).rstrip())
+    return lines
+
+
+def visible(text: str) -> str:
+    """A token's text with white space made visible and other control characters escaped.
+
+    >>> visible(" a\\n"), visible("\\x00")
+    ('·a↵', '\\\\x00')
+    """
+    text = text.replace(" ", SPACE).replace("\n", NEWLINE).replace("\t", TAB)
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def end_tokens(views: Sequence[TokenView]) -> str:
+    """Where the ids of BOS and EOS stand, and which of them are trained."""
+    parts = []
+    for name, positions in (
+        ("BOS", [i for i, view in enumerate(views) if view.is_bos]),
+        ("EOS", [i for i, view in enumerate(views) if view.is_eos]),
+    ):
+        if not positions:
+            parts.append(f"{name}: none")
+            continue
+        view = views[positions[0]]
+        places = [f"{i} (trained)" if views[i].trained else str(i) for i in positions]
+        parts.append(f"{name} {view.text} ({view.id}) at {', '.join(places)}")
+    return "; ".join(parts)
+
+
+def _rows(views: Sequence[TokenView], room: int) -> list[tuple[int, list[TokenView]]]:
+    """(number of the first token, tokens) of each line."""
+    rows: list[tuple[int, list[TokenView]]] = []
+    used = 0
+    for number, view in enumerate(views):
+        size = len(visible(view.text)) + 1
+        after_newline = number > 0 and views[number - 1].text.endswith("\n")
+        if not rows or used + size > room or after_newline:
+            rows.append((number, []))
+            used = 0
+        rows[-1][1].append(view)
+        used += size
+    return rows
+
+
+def _coloured(cell: str, view: TokenView) -> str:
+    colour: Colour | None = None
+    if view.trained:
+        colour = "green"
+    elif view.is_special:
+        colour = "blue"
+    return cell if colour is None else paint(cell, colour)
