@@ -26,6 +26,7 @@ _PUBLIC: dict[str, str] = {
     "Sample": "workings.types",
     "Verdict": "workings.types",
     # errors
+    "AlreadyFinished": "workings.errors",
     "CheckpointError": "workings.errors",
     "ConfigError": "workings.errors",
     "DataError": "workings.errors",
@@ -39,10 +40,74 @@ _PUBLIC: dict[str, str] = {
     # configuration
     "compose": "workings.config.compose",
     "dump_yaml": "workings.config.dump",
+    # data
+    "BatchSampler": "workings.data.sampler",
+    "Loaded": "workings.data.loaded",
+    "PromptSampler": "workings.data.sampler",
+    "PromptTemplate": "workings.data.templates",
+    "encode_demonstrations": "workings.data.encoding",
+    "encode_prompts": "workings.data.encoding",
+    "load_demonstrations": "workings.data.loading",
+    "load_problems": "workings.data.loading",
+    "load_template": "workings.data.templates",
+    # models
+    "LoadedModel": "workings.models.load",
+    "add_lora": "workings.models.lora",
+    "export_model": "workings.models.export",
+    "load_model": "workings.models.load",
+    "named_full_weights": "workings.models.weights",
     # sampling
     "Engine": "workings.rollout.engine",
     "Request": "workings.rollout.engine",
     "SamplingParams": "workings.rollout.engine",
+    "ScriptedEngine": "workings.rollout.scripted",
+    "TransformersEngine": "workings.rollout.transformers_engine",
+    "collect_groups": "workings.rollout.collect",
+    # grading
+    "Grader": "workings.grading.grader",
+    "GradingPolicy": "workings.grading.policy",
+    "grade": "workings.grading.grader",
+    # rewards
+    "Component": "workings.rewards.components",
+    "Reward": "workings.rewards.reward",
+    "TagRewards": "workings.rewards.tags",
+    "build_reward": "workings.rewards.reward",
+    "grade_groups": "workings.rewards.reward",
+    "question_only_reward_fn": "workings.rewards.r1_zero",
+    "r1_zero_reward_fn": "workings.rewards.r1_zero",
+    # objectives
+    "StepTotals": "workings.objectives.reductions",
+    "group_advantages": "workings.objectives.advantages",
+    "sft_loss": "workings.objectives.supervised",
+    "surrogate_loss": "workings.objectives.policy",
+    "token_logprobs": "workings.objectives.logprobs",
+    "token_weights": "workings.objectives.reductions",
+    "weighted_loss": "workings.objectives.policy",
+    # training
+    "Checkpointer": "workings.training.checkpointer",
+    "MicroBatch": "workings.training.packing",
+    "RunPaths": "workings.training.checkpointer",
+    "StopRequest": "workings.training.stop",
+    "TrainResult": "workings.training.progress",
+    "TrainRow": "workings.training.packing",
+    "build_adamw": "workings.training.optim",
+    "pack": "workings.training.packing",
+    "policy_gradient_loss": "workings.training.losses",
+    "policy_step": "workings.training.step",
+    "score": "workings.training.step",
+    "step_totals": "workings.training.packing",
+    "supervised_loss": "workings.training.losses",
+    "train_grpo": "workings.training.grpo",
+    "train_sft": "workings.training.sft",
+    # evaluation
+    "EvaluationResult": "workings.evaluation.result",
+    "evaluate": "workings.evaluation.evaluate",
+    "paired_difference": "workings.evaluation.metrics",
+    "pass_at_k": "workings.evaluation.metrics",
+    "wilson_interval": "workings.evaluation.intervals",
+    # tracking
+    "Recorder": "workings.tracking.recorder",
+    "read_metrics": "workings.tracking.jsonl",
 }
 
 __all__ = [  # noqa: RUF022 - the order of the table above
@@ -56,6 +121,7 @@ __all__ = [  # noqa: RUF022 - the order of the table above
     "RolloutGroup",
     "Sample",
     "Verdict",
+    "AlreadyFinished",
     "CheckpointError",
     "ConfigError",
     "DataError",
@@ -68,15 +134,77 @@ __all__ = [  # noqa: RUF022 - the order of the table above
     "WorkingsError",
     "compose",
     "dump_yaml",
+    "BatchSampler",
+    "Loaded",
+    "PromptSampler",
+    "PromptTemplate",
+    "encode_demonstrations",
+    "encode_prompts",
+    "load_demonstrations",
+    "load_problems",
+    "load_template",
+    "LoadedModel",
+    "add_lora",
+    "export_model",
+    "load_model",
+    "named_full_weights",
     "Engine",
     "Request",
     "SamplingParams",
+    "ScriptedEngine",
+    "TransformersEngine",
+    "collect_groups",
+    "Grader",
+    "GradingPolicy",
+    "grade",
+    "Component",
+    "Reward",
+    "TagRewards",
+    "build_reward",
+    "grade_groups",
+    "question_only_reward_fn",
+    "r1_zero_reward_fn",
+    "StepTotals",
+    "group_advantages",
+    "sft_loss",
+    "surrogate_loss",
+    "token_logprobs",
+    "token_weights",
+    "weighted_loss",
+    "Checkpointer",
+    "MicroBatch",
+    "RunPaths",
+    "StopRequest",
+    "TrainResult",
+    "TrainRow",
+    "build_adamw",
+    "pack",
+    "policy_gradient_loss",
+    "policy_step",
+    "score",
+    "step_totals",
+    "supervised_loss",
+    "train_grpo",
+    "train_sft",
+    "EvaluationResult",
+    "evaluate",
+    "paired_difference",
+    "pass_at_k",
+    "wilson_interval",
+    "Recorder",
+    "read_metrics",
 ]
 
 if TYPE_CHECKING:
     from workings.config.compose import compose
     from workings.config.dump import dump_yaml
+    from workings.data.encoding import encode_demonstrations, encode_prompts
+    from workings.data.loaded import Loaded
+    from workings.data.loading import load_demonstrations, load_problems
+    from workings.data.sampler import BatchSampler, PromptSampler
+    from workings.data.templates import PromptTemplate, load_template
     from workings.errors import (
+        AlreadyFinished,
         CheckpointError,
         ConfigError,
         DataError,
@@ -88,7 +216,40 @@ if TYPE_CHECKING:
         TrainingError,
         WorkingsError,
     )
+    from workings.evaluation.evaluate import evaluate
+    from workings.evaluation.intervals import wilson_interval
+    from workings.evaluation.metrics import paired_difference, pass_at_k
+    from workings.evaluation.result import EvaluationResult
+    from workings.grading.grader import Grader, grade
+    from workings.grading.policy import GradingPolicy
+    from workings.models.export import export_model
+    from workings.models.load import LoadedModel, load_model
+    from workings.models.lora import add_lora
+    from workings.models.weights import named_full_weights
+    from workings.objectives.advantages import group_advantages
+    from workings.objectives.logprobs import token_logprobs
+    from workings.objectives.policy import surrogate_loss, weighted_loss
+    from workings.objectives.reductions import StepTotals, token_weights
+    from workings.objectives.supervised import sft_loss
+    from workings.rewards.components import Component
+    from workings.rewards.r1_zero import question_only_reward_fn, r1_zero_reward_fn
+    from workings.rewards.reward import Reward, build_reward, grade_groups
+    from workings.rewards.tags import TagRewards
+    from workings.rollout.collect import collect_groups
     from workings.rollout.engine import Engine, Request, SamplingParams
+    from workings.rollout.scripted import ScriptedEngine
+    from workings.rollout.transformers_engine import TransformersEngine
+    from workings.tracking.jsonl import read_metrics
+    from workings.tracking.recorder import Recorder
+    from workings.training.checkpointer import Checkpointer, RunPaths
+    from workings.training.grpo import train_grpo
+    from workings.training.losses import policy_gradient_loss, supervised_loss
+    from workings.training.optim import build_adamw
+    from workings.training.packing import MicroBatch, TrainRow, pack, step_totals
+    from workings.training.progress import TrainResult
+    from workings.training.sft import train_sft
+    from workings.training.step import policy_step, score
+    from workings.training.stop import StopRequest
     from workings.types import (
         Demonstration,
         Grade,
