@@ -15,40 +15,40 @@ import pytest
 
 import workings
 
-PUBLIC = tuple(
-    (
-        # records
-        "Demonstration Grade Message PreferencePair Problem Prompt Rollout RolloutGroup Sample "
-        "Verdict "
-        # errors
-        "AlreadyFinished CheckpointError ConfigError DataError EngineError GradingError "
-        "ModelError StoppedBySignal TemplateError TrainingError WorkingsError "
-        # configuration
-        "compose dump_yaml "
-        # data
-        "BatchSampler Loaded PromptSampler PromptTemplate encode_demonstrations encode_prompts "
-        "load_demonstrations load_problems load_template "
-        # models
-        "LoadedModel add_lora export_model load_model named_full_weights "
-        # sampling
-        "Engine Request SamplingParams ScriptedEngine TransformersEngine collect_groups "
-        # grading
-        "Grader GradingPolicy grade "
-        # rewards
-        "Component Reward TagRewards build_reward grade_groups question_only_reward_fn "
-        "r1_zero_reward_fn "
-        # objectives
-        "StepTotals group_advantages sft_loss surrogate_loss token_logprobs token_weights "
-        "weighted_loss "
-        # training
-        "Checkpointer MicroBatch RunPaths StopRequest TrainResult TrainRow build_adamw pack "
-        "policy_gradient_loss policy_step score step_totals supervised_loss train_grpo "
-        "train_sft "
-        # evaluation
-        "EvaluationResult evaluate paired_difference pass_at_k wilson_interval "
-        # tracking
-        "Recorder read_metrics "
-    ).split()
+PUBLIC = (
+    # records
+    *("Demonstration", "Grade", "Message", "PreferencePair", "Problem", "Prompt", "Rollout"),
+    *("RolloutGroup", "Sample", "Verdict"),
+    # errors
+    *("AlreadyFinished", "CheckpointError", "ConfigError", "DataError", "EngineError"),
+    *("GradingError", "ModelError", "StoppedBySignal", "TemplateError", "TrainingError"),
+    "WorkingsError",
+    # configuration
+    *("compose", "dump_yaml"),
+    # data
+    *("BatchSampler", "Loaded", "PromptSampler", "PromptTemplate", "encode_demonstrations"),
+    *("encode_prompts", "load_demonstrations", "load_problems", "load_template"),
+    # models
+    *("LoadedModel", "add_lora", "export_model", "load_model", "named_full_weights"),
+    # sampling
+    *("Engine", "Request", "SamplingParams", "ScriptedEngine", "TransformersEngine"),
+    "collect_groups",
+    # grading
+    *("Grader", "GradingPolicy", "grade"),
+    # rewards
+    *("Component", "Reward", "TagRewards", "build_reward", "grade_groups"),
+    *("question_only_reward_fn", "r1_zero_reward_fn"),
+    # objectives
+    *("StepTotals", "group_advantages", "sft_loss", "surrogate_loss", "token_logprobs"),
+    *("token_weights", "weighted_loss"),
+    # training
+    *("Checkpointer", "MicroBatch", "RunPaths", "StopRequest", "TrainResult", "TrainRow"),
+    *("build_adamw", "pack", "policy_gradient_loss", "policy_step", "score", "step_totals"),
+    *("supervised_loss", "train_grpo", "train_sft"),
+    # evaluation
+    *("EvaluationResult", "evaluate", "paired_difference", "pass_at_k", "wilson_interval"),
+    # tracking
+    *("Recorder", "read_metrics"),
 )
 
 
