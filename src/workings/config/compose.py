@@ -45,6 +45,7 @@ from workings.config.sources import (
 )
 from workings.config.trees import Tree, holds, look_up, put, take
 from workings.config.words import show
+from workings.config.yaml_text import yaml_text
 from workings.errors import ConfigError, unknown_name
 
 _HYDRA = threading.Lock()  # Hydra keeps its state in a process-wide singleton
@@ -179,9 +180,7 @@ def _compose_files(
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    import yaml
-
-    path.write_text(yaml.safe_dump(dict(content), sort_keys=False), encoding="utf-8")
+    path.write_text(yaml_text(content), encoding="utf-8")
 
 
 def _call_hydra(folder: str, overrides: list[str], names: Mapping[str, str]) -> Tree:

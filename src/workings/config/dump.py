@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from workings.config.run import AnyRun
+from workings.config.yaml_text import yaml_text
 
 _INTERPOLATION = re.compile(r"(\\*)\$\{")
 
@@ -21,10 +22,8 @@ def dump_yaml(run: AnyRun) -> str:
 
     Text that would be read back as an interpolation (`${...}`) is escaped.
     """
-    import yaml
-
-    text: str = yaml.safe_dump(_escaped(resolved(run)), sort_keys=False, allow_unicode=True)
-    return text
+    escaped: dict[str, Any] = _escaped(resolved(run))
+    return yaml_text(escaped)
 
 
 def _escaped(value: Any) -> Any:

@@ -65,10 +65,11 @@ def read_source(name_or_file: str, kind: str) -> Source:
     defaults = content.pop("defaults", [])
     if not isinstance(defaults, list):
         raise ConfigError(f"{path}: 'defaults' is {defaults!r}; expected a list such as [model: x]")
+    folder = _group_folder(path)
     return Source(
         label=name_or_file,
-        folder=_group_folder(path),
-        defaults=tuple(_with_section(entry) for entry in defaults),
+        folder=folder,
+        defaults=tuple(_with_place(entry, (folder, shipped_folder())) for entry in defaults),
         body=content,
     )
 
@@ -135,7 +136,7 @@ def shipped_names(kind: str) -> list[str]:
 
 
 def _says_kind(path: Path, kind: str) -> bool:
-    """True for an existing shipped run of this kind; a group's file says no kind."""
+    """True for an existing run of this kind; a group's file says no kind."""
     return path.is_file() and f"\nkind: {kind}\n" in path.read_text(encoding="utf-8")
 
 
@@ -158,15 +159,26 @@ def read_yaml(path: Path) -> Tree:
 # ------------------------------------------------------------------------------------- groups
 
 
-def _with_section(entry: Any) -> Any:
-    """A defaults entry with its section written out: `tracker: x` is `tracker@tracking: x`."""
+def _with_place(entry: Any, folders: Sequence[Path]) -> Any:
+    """A defaults entry with its place written out.
+
+    `tracker: x` goes to `tracking`; a run that lies in a folder (`quickstart/grpo`) goes to the
+    top, where Hydra would take the folder for the name of a section.
+    """
+    if isinstance(entry, str):
+        file = Path(f"{entry.removeprefix('/')}.yaml")
+        is_run = "@" not in entry and any(_is_run(folder / file) for folder in folders)
+        return f"{entry}@_global_" if is_run and file.parent != Path() else entry
     if not isinstance(entry, Mapping) or len(entry) != 1:
         return entry
     (key, choice), *_ = entry.items()
     *words, group = str(key).split()
-    bare = group.removeprefix("/")
-    section = GROUP_SECTIONS.get(bare)
+    section = GROUP_SECTIONS.get(group.removeprefix("/"))
     return {" ".join([*words, f"{group}@{section}"]): choice} if section else entry
+
+
+def _is_run(path: Path) -> bool:
+    return any(_says_kind(path, kind) for kind in RUN_TYPES)
 
 
 def group_of(entry: Any) -> tuple[str, Any] | None:

@@ -116,6 +116,9 @@ def test_a_user_may_include_a_shipped_run_of_a_folder(write: Write) -> None:
     run = compose([mine], ["model=qwen3-0.6b-base"], kind="grpo")
     assert (run.name, run.max_steps) == ("quickstart/grpo", 1)
     assert run.model.name_or_path == "Qwen/Qwen3-0.6B-Base"
+    write("runs/long.yaml", MINIMAL)
+    mine = write("mine.yaml", "defaults: [runs/long, _self_]\nmax_steps: 1\n")
+    assert compose([mine], kind="grpo").name == "mine"
 
 
 # --------------------------------------------------------------------------------- overrides

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from workings.config.compose import compose
@@ -44,26 +44,38 @@ def test_every_setting_is_there_and_the_kind_comes_first() -> None:
     assert values["evaluation"]["sampling"]["temperature"] == 0
 
 
-TEXT = st.text(st.sampled_from("ab$\\{}'\"?: \n#é,=~1") | st.characters(codec="utf-8"), max_size=20)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    prompt=TEXT.filter(lambda text: text != "???"),
-    rate=st.floats(0, 10, allow_nan=False),
-    stop=st.lists(TEXT.filter(lambda text: text != "???"), max_size=2),
+# Texts that a reader of YAML, or of interpolations, could take for something else.
+AWKWARD = (
+    *("", "1e5", "1_0", "0x1f", "1:30", ".inf", "yes", "null", "~", "=", "<<", "2020-01-01"),
+    *("${a}", "\\${a}", "\\\\${a}", "a\\", "a\\${b", "{{ x }}", "a: b # c", "- a", "'", '"', "%"),
+    *("a\nb\n", "\n", " a ", "a\rb", "\x85", "\u2028", "\ufeff", "\t", "\x00", "é", "😀"),
 )
-def test_any_text_and_number_survives_the_round_trip(
-    prompt: str, rate: float, stop: list[str]
-) -> None:
-    run = SFTConfig.model_validate(
+
+
+def _run_with(text: str, rate: float = 1e-5, stop: tuple[str, ...] = ()) -> SFTConfig:
+    return SFTConfig.model_validate(
         {
-            "name": "x",
-            "model": {"name_or_path": "m", "chat_template": prompt},
-            "data": {"train": {"path": "p"}, "system_prompt": prompt},
+            "name": text or "x",
+            "model": {"name_or_path": "m", "chat_template": text},
+            "data": {"train": {"path": "p", "columns": {text: text}}, "system_prompt": text},
             "optimizer": {"learning_rate": rate},
             "evaluation": {"sampling": {"stop": stop}},
         }
     )
+
+
+@pytest.mark.parametrize("text", AWKWARD)
+def test_awkward_text_survives_the_round_trip(text: str, tmp_path: Path) -> None:
+    run = _run_with(text, stop=(text,))
+    assert _read_back(dump_yaml(run), "sft", tmp_path) == run
+
+
+TEXTS = st.text(st.characters(codec="utf-8") | st.sampled_from("ab$\\{}'\"?: \n#,=~1"), max_size=12)
+
+
+@settings(max_examples=20, deadline=None, phases=(Phase.explicit, Phase.generate), derandomize=True)
+@given(text=TEXTS.filter("???".__ne__), rate=st.floats(0, 10, allow_nan=False))
+def test_any_text_and_number_survives_the_round_trip(text: str, rate: float) -> None:
+    run = _run_with(text, rate)
     with tempfile.TemporaryDirectory() as folder:
         assert _read_back(dump_yaml(run), "sft", Path(folder)) == run
