@@ -49,7 +49,7 @@ def add_lora(
     )
     with torch.random.fork_rng(devices=_cuda_devices(model)):
         torch.manual_seed(seed)
-        return get_peft_model(model, config)
+        return get_peft_model(model, config).train(model.training)
 
 
 def save_adapter(model: Any, folder: Path, *, trained: bool) -> None:
@@ -117,7 +117,7 @@ def load_adapter(model: Any, folder: str | Path, *, trainable: bool = True) -> A
     peft_model = get_peft_model(model, config)
     _check_keys(peft_model, tensors, path)
     set_peft_model_state_dict(peft_model, tensors)
-    return peft_model
+    return peft_model.train(model.training)
 
 
 def adapter_base(folder: str | Path) -> str:

@@ -1,0 +1,117 @@
+"""Stop strings: found across tokens, inside tokens, behind multi-byte text, at bounded cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from tiny import tiny_tokenizer
+from workings.rollout.stop_strings import StopStrings
+
+TINY = tiny_tokenizer()
+
+
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per byte, as a byte-level BPE without merges."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    backend.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=backend, clean_up_tokenization_spaces=False)
+
+
+def first_stop(tokenizer: Any, ids: Sequence[int], stops: Sequence[str]) -> int | None:
+    """Number of tokens after which a stop string was reported."""
+    matcher = StopStrings(tokenizer, stops)
+    for length in range(1, len(ids) + 1):
+        if matcher.completed_by_last(ids[:length]):
+            return length
+    return None
+
+
+def by_full_decoding(tokenizer: Any, ids: Sequence[int], stops: Sequence[str]) -> int | None:
+    for length in range(1, len(ids) + 1):
+        text = tokenizer.decode(ids[:length], skip_special_tokens=True)
+        if any(stop in text for stop in stops):
+            return length
+    return None
+
+
+def test_a_stop_string_is_found_at_the_token_that_completes_it() -> None:
+    ids = TINY.encode("x</answer> more")
+    assert first_stop(TINY, ids, ["</answer>"]) == len("x</answer>")
+
+
+def test_A17d_a_stop_string_that_ends_inside_a_token_is_found_with_that_token() -> None:
+    hello = TINY.convert_tokens_to_ids("hello")
+    ids = [*TINY.encode("ab"), hello, *TINY.encode("c")]
+    assert first_stop(TINY, ids, ["bhe"]) == 3
+    assert first_stop(TINY, ids, ["ell"]) == 3
+    assert first_stop(TINY, ids, ["oc"]) == 4
+    assert first_stop(TINY, ids, ["hellox"]) is None
+
+
+def test_special_tokens_between_the_parts_do_not_hide_a_stop_string() -> None:
+    ids = [*TINY.encode("a"), *[TINY.pad_token_id] * 40, *TINY.encode("bc")]
+    assert first_stop(TINY, ids, ["abc"]) == len(ids)
+
+
+@pytest.mark.parametrize("stop", ["é", "né", "€uro", "日本", "🙂"])
+def test_characters_that_are_spread_over_byte_tokens_are_found(stop: str) -> None:
+    tokenizer = byte_tokenizer()
+    text = f"some ünïcode before {stop}"
+    ids = tokenizer.encode(text)
+    assert len(ids) == len(text.encode())
+    assert first_stop(tokenizer, [*ids, *tokenizer.encode(" after")], [stop]) == len(ids)
+
+
+@given(
+    text=st.text(alphabet="ab </>é€", max_size=40),
+    stops=st.lists(st.text(alphabet="ab </>é€", min_size=1, max_size=5), min_size=1, max_size=3),
+)
+def test_the_window_finds_what_decoding_everything_finds(text: str, stops: list[str]) -> None:
+    for tokenizer in (byte_tokenizer(),):
+        ids = tokenizer.encode(text)
+        expected = by_full_decoding(tokenizer, ids, stops)
+        assert first_stop(tokenizer, ids, stops) == expected
+
+
+def test_a_stop_string_completed_earlier_is_not_reported_again() -> None:
+    """The caller asks only from min_tokens on; what ended before must not end it then."""
+    ids = TINY.encode("ab bb")
+    matcher = StopStrings(TINY, ["ab"])
+    assert matcher.completed_by_last(ids[:2])
+    assert not matcher.completed_by_last(ids[:4])
+    assert not matcher.completed_by_last(ids)
+
+
+def test_the_cost_of_a_token_does_not_grow_with_the_completion() -> None:
+    class Counting:
+        def __init__(self) -> None:
+            self.longest = 0
+            self.calls = 0
+
+        def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+            self.longest = max(self.longest, len(ids))
+            self.calls += 1
+            text: str = TINY.decode(ids, skip_special_tokens=skip_special_tokens)
+            return text
+
+    counting = Counting()
+    matcher = StopStrings(counting, ["</answer>"])  # type: ignore[arg-type]
+    ids: list[int] = []
+    for token in TINY.encode("no tag here, 3 > 2. " * 100):
+        ids.append(token)
+        assert not matcher.completed_by_last(ids)
+    assert counting.longest <= 4 * (len("</answer>") + 1)
+    assert counting.calls < 250, "only tokens that can end the string are decoded"
+
+
+def test_no_stop_strings_cost_nothing() -> None:
+    assert not StopStrings(TINY, []).completed_by_last([5, 6])
