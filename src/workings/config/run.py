@@ -20,10 +20,12 @@ LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", 
 class LoraConfig(Section):
     """Low-rank adapters (peft) instead of full fine-tuning."""
 
-    rank: int = Field(32, ge=1)
+    rank: int = Field(32, ge=1, description="Width of the two factors of an update.")
     alpha: float = Field(64.0, gt=0, description="The update is scaled by alpha / rank.")
-    dropout: float = Field(0.0, ge=0, lt=1)
-    targets: tuple[str, ...] = Field(LORA_TARGETS, min_length=1)
+    dropout: float = Field(0.0, ge=0, lt=1, description="On the adapter's input, in training.")
+    targets: tuple[str, ...] = Field(
+        LORA_TARGETS, min_length=1, description="Last parts of module names, or [all-linear]."
+    )
 
 
 class ModelConfig(Section):
@@ -34,28 +36,36 @@ class ModelConfig(Section):
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
         "auto", description="Arithmetic. Trained weights stay float32; bfloat16 runs as autocast."
     )
-    attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = "auto"
+    attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = Field(
+        "auto", description="auto is sdpa where the model has it, else eager."
+    )
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1 ...")
-    gradient_checkpointing: bool = False
-    lora: LoraConfig | None = None
+    gradient_checkpointing: bool = Field(
+        False, description="Compute activations again in the backward pass: less memory, more time."
+    )
+    lora: LoraConfig | None = Field(None, description="Train adapters; null trains everything.")
     chat_template: str | None = Field(
         None, description="Jinja file or text that replaces the model's."
     )
-    trust_remote_code: bool = False
+    trust_remote_code: bool = Field(
+        False, description="Run Python code that comes with the weights; only from sources you trust."
+    )
 
 
 class DatasetConfig(Section):
     """Where rows come from. `path` is a file, a folder, a hub id or the name of a known task."""
 
-    path: str
+    path: str = Field(description="A file, a folder, a hub id, or the name of a generated task.")
     name: str | None = Field(None, description="Shown in metrics; defaults to the path's stem.")
     subset: str | None = Field(None, description="Configuration name on the hub.")
-    split: str = "train"
+    split: str = Field("train", description="Of a folder, a hub data set or a generated task.")
     columns: dict[str, str] = Field(
         default_factory=dict, description="role: column, where guessed wrong."
     )
     limit: int | None = Field(None, ge=1, description="A seeded subset of so many rows.")
-    limit_order: Literal["shuffled", "first"] = "shuffled"
+    limit_order: Literal["shuffled", "first"] = Field(
+        "shuffled", description="first takes the first rows instead."
+    )
     options: dict[str, str | int | float | bool | list[int] | list[str]] = Field(
         default_factory=dict, description="Settings of a generated task."
     )
@@ -65,17 +75,27 @@ class DataConfig(Section):
     """Training rows, validation rows, the prompt template and the length rules."""
 
     train: DatasetConfig
-    validation: DatasetConfig | None = None
+    validation: DatasetConfig | None = Field(
+        None, description="What evaluation in training runs on."
+    )
     validation_fraction: float = Field(
         0.0, ge=0, lt=1, description="Share of the training rows held out when validation is unset."
     )
     template: str = Field("r1_zero", description="Name of a prompt template, or a file.")
-    system_prompt: str | None = None
+    system_prompt: str | None = Field(
+        None, description="Of a chat; null leaves it to template and data set."
+    )
     max_prompt_length: int | None = Field(None, ge=1, description="In tokens.")
-    prompt_length_percentile: float | None = Field(None, gt=0, le=100)
+    prompt_length_percentile: float | None = Field(
+        None, gt=0, le=100, description="The same limit as a percentile of the prompts' lengths."
+    )
     max_response_length: int | None = Field(None, ge=1, description="SFT: in tokens, EOS included.")
-    overlong: Literal["error", "drop", "truncate"] = "drop"
-    bad_gold: Literal["error", "drop"] = "error"
+    overlong: Literal["error", "drop", "truncate"] = Field(
+        "drop", description="What becomes of a row over a length limit; it is counted."
+    )
+    bad_gold: Literal["error", "drop"] = Field(
+        "error", description="What becomes of a row whose answer cannot be graded against."
+    )
 
     @model_validator(mode="after")
     def _one_length_rule(self) -> DataConfig:
@@ -91,19 +111,23 @@ class DataConfig(Section):
 class SamplingConfig(Section):
     """How completions are drawn. A model's own generation_config is never read."""
 
-    temperature: float = Field(1.0, ge=0)
-    top_p: float = Field(1.0, gt=0, le=1)
-    top_k: int = Field(-1, ge=-1)
-    min_p: float = Field(0.0, ge=0, le=1)
-    max_tokens: int = Field(1024, ge=1)
-    min_tokens: int = Field(0, ge=0)
-    stop: tuple[str, ...] = ()
+    temperature: float = Field(1.0, ge=0, description="0 is greedy.")
+    top_p: float = Field(1.0, gt=0, le=1, description="Keep the likeliest tokens of this mass.")
+    top_k: int = Field(-1, ge=-1, description="Keep so many tokens; -1 and 0 are off.")
+    min_p: float = Field(
+        0.0, ge=0, le=1, description="Keep tokens of at least this share of the likeliest one's."
+    )
+    max_tokens: int = Field(1024, ge=1, description="Most tokens of a completion.")
+    min_tokens: int = Field(0, ge=0, description="No end and no stop string before so many.")
+    stop: tuple[str, ...] = Field(
+        (), description="Strings that end a completion and stay in it; empty takes the template's."
+    )
 
 
 class GreedySamplingConfig(SamplingConfig):
     """As `SamplingConfig`, greedy unless a temperature is given: what evaluation takes."""
 
-    temperature: float = Field(0.0, ge=0)
+    temperature: float = Field(0.0, ge=0, description="0 is greedy.")
 
 
 class EngineConfig(Section):
@@ -116,36 +140,44 @@ class EngineConfig(Section):
 class GraderConfig(Section):
     """The grader, one setting for training, validation and evaluation."""
 
-    num_workers: int = Field(1, ge=1)
-    deadline_seconds: float = Field(2.0, gt=0)
+    num_workers: int = Field(1, ge=1, description="Processes for what needs computer algebra.")
+    deadline_seconds: float = Field(2.0, gt=0, description="Most seconds of work on one answer.")
 
 
 class RewardConfig(Section):
     """Which reward; see docs/reference/rewards.md."""
 
     name: Literal["r1_zero", "question_only", "tags"] = "r1_zero"
-    mode: Literal["strict", "four_class"] = "strict"
+    mode: Literal["strict", "four_class"] = Field(
+        "strict", description="four_class grades answers outside of the format too."
+    )
     fast: bool = Field(True, description="String and sympy only; False adds math-verify.")
-    profile: Literal["contract", "unsloth", "grpo-tests"] = "contract"
-    use_format_exact: bool = True
-    use_format_approximate: bool = True
-    use_answer_check: bool = True
-    use_number_check: bool = True
-    weights: dict[str, float] = Field(default_factory=dict)
+    profile: Literal["contract", "unsloth", "grpo-tests"] = Field(
+        "contract", description="Which scores the tag rewards give."
+    )
+    use_format_exact: bool = Field(True, description="Tag reward match_format_exactly.")
+    use_format_approximate: bool = Field(True, description="Tag reward match_format_approximately.")
+    use_answer_check: bool = Field(True, description="Tag reward check_answer.")
+    use_number_check: bool = Field(True, description="Tag reward check_numbers.")
+    weights: dict[str, float] = Field(
+        default_factory=dict, description="component: factor in the total."
+    )
     overlong_buffer: int = Field(0, ge=0, description="DAPO overlong shaping; 0 is off.")
 
 
 class OptimizerConfig(Section):
     """AdamW and its schedule."""
 
-    learning_rate: float = Field(1e-5, ge=0)
-    betas: tuple[float, float] = (0.9, 0.95)
-    eps: float = Field(1e-8, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
+    learning_rate: float = Field(1e-5, ge=0, description="The peak of the schedule.")
+    betas: tuple[float, float] = Field((0.9, 0.95), description="Of AdamW's two moments.")
+    eps: float = Field(1e-8, gt=0, description="Of AdamW.")
+    weight_decay: float = Field(0.0, ge=0, description="On matrices, not on biases and norms.")
     max_grad_norm: float = Field(1.0, ge=0, description="0 turns clipping off.")
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    warmup_steps: int = Field(0, ge=0)
-    warmup_ratio: float = Field(0.0, ge=0, lt=1)
+    schedule: Literal["constant", "linear", "cosine"] = Field(
+        "constant", description="After the warm-up; linear and cosine fall towards 0."
+    )
+    warmup_steps: int = Field(0, ge=0, description="Optimizer steps over which the rate rises.")
+    warmup_ratio: float = Field(0.0, ge=0, lt=1, description="The same as a share of all steps.")
     max_nonfinite_steps: int = Field(
         5, ge=1, description="Stop after so many skipped steps in a row."
     )
@@ -179,11 +211,11 @@ class EvaluationConfig(Section):
     """Evaluation inside training, on the validation split."""
 
     every_steps: int = Field(0, ge=0, description="0 is off.")
-    at_start: bool = True
-    at_end: bool = True
-    limit: int | None = Field(None, ge=1)
+    at_start: bool = Field(True, description="Before the first step.")
+    at_end: bool = Field(True, description="After the last step.")
+    limit: int | None = Field(None, ge=1, description="A seeded subset of so many problems.")
     sampling: GreedySamplingConfig = GreedySamplingConfig()
-    num_samples: int = Field(1, ge=1)
+    num_samples: int = Field(1, ge=1, description="Completions of each problem.")
     stop_metric: str | None = Field(
         None, description="SFT only: stop once this metric of an evaluation ..."
     )
@@ -201,29 +233,35 @@ class CheckpointConfig(Section):
 
     every_steps: int = Field(0, ge=0, description="0 saves only at the end and when stopped.")
     save_total_limit: int = Field(2, ge=1, description="Older ones are pruned, never the best.")
-    keep_best: bool = True
+    keep_best: bool = Field(True, description="Keep the model of the best validation accuracy.")
 
 
 class TrackingConfig(Section):
     """Where metrics go besides metrics.jsonl and run.log."""
 
-    logging_steps: int = Field(1, ge=1)
-    console: bool = True
-    save_rollouts_every: int = Field(1, ge=0, description="0 is off.")
-    wandb: bool = False
-    wandb_project: str = "workings"
-    wandb_entity: str | None = None
-    wandb_mode: Literal["online", "offline"] = "offline"
-    tensorboard: bool = False
+    logging_steps: int = Field(1, ge=1, description="Steps between two lines of console and log.")
+    console: bool = Field(True, description="Progress on standard error.")
+    save_rollouts_every: int = Field(
+        1, ge=0, description="Steps between stored rollouts; 0 is off."
+    )
+    wandb: bool = Field(False, description="Weights & Biases; needs the extra wandb.")
+    wandb_project: str = Field("workings", description="Where its runs are listed.")
+    wandb_entity: str | None = Field(None, description="Whose project; null is your own.")
+    wandb_mode: Literal["online", "offline"] = Field(
+        "offline", description="offline needs no account; `wandb sync` sends it later."
+    )
+    tensorboard: bool = Field(False, description="TensorBoard; needs the extra tensorboard.")
 
 
 class Run(Section):
     """What every kind of run has."""
 
     name: str = Field(description="Folder of the run below output_dir.")
-    output_dir: str = "runs"
-    layout: Literal["default", "classic"] = "default"
-    seed: int = Field(0, ge=0)
+    output_dir: str = Field("runs", description="Folder of all runs.")
+    layout: Literal["default", "classic"] = Field(
+        "default", description="classic names checkpoints as earlier programs did."
+    )
+    seed: int = Field(0, ge=0, description="Every random draw of the run follows from it.")
     num_threads: int = Field(0, ge=0, description="CPU threads for torch; 0 leaves it alone.")
     model: ModelConfig
     tracking: TrackingConfig = TrackingConfig()
@@ -242,9 +280,11 @@ class SFTConfig(Run):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     batch_size: int = Field(32, ge=1, description="Rows in one optimizer step.")
-    loss: Literal["nll", "seq_sum"] = "nll"
+    loss: Literal["nll", "seq_sum"] = Field(
+        "nll", description="nll: mean over the step's tokens; seq_sum: sum per row, mean over rows."
+    )
     completion_only: bool = Field(True, description="False trains prompt tokens too.")
-    epochs: float = Field(1.0, gt=0)
+    epochs: float = Field(1.0, gt=0, description="Passes over the rows.")
     max_steps: int | None = Field(None, ge=0, description="Overrides epochs.")
     max_seconds: float | None = Field(None, gt=0, description="Stop after so much training time.")
 
@@ -344,7 +384,7 @@ class PipelineConfig(Section):
     sft: SFTConfig
     grpo: GRPOConfig
     skip_sft: bool = Field(False, description="Load the adapter or model that SFT saved before.")
-    skip_grpo: bool = False
+    skip_grpo: bool = Field(False, description="End with the result of SFT.")
     test: DatasetConfig | None = Field(
         None, description="Held-out problems, measured before, between and after the phases."
     )
@@ -383,22 +423,32 @@ class HeldOutConfig(Section):
         "problems", description="What the rows are read as: demonstrations by an SFT run."
     )
     limit: int | None = Field(None, ge=1, description="The run's subset of so many of them.")
-    prompt_length_percentile: float | None = Field(None, gt=0, le=100)
+    prompt_length_percentile: float | None = Field(
+        None, gt=0, le=100, description="The run's limit on prompts, as a percentile of lengths."
+    )
 
 
 class EvalConfig(Run):
     """Evaluation of one model on one or more data sets."""
 
     kind: Literal["eval"] = "eval"
-    datasets: tuple[DatasetConfig, ...] = Field(min_length=1)
-    template: str = "r1_zero"
-    system_prompt: str | None = None
-    max_prompt_length: int | None = Field(None, ge=1)
-    overlong: Literal["error", "drop", "truncate"] = "error"
-    bad_gold: Literal["error", "drop"] = "error"
+    datasets: tuple[DatasetConfig, ...] = Field(
+        min_length=1, description="Names of the group benchmark, or data sets in full."
+    )
+    template: str = Field("r1_zero", description="Name of a prompt template, or a file.")
+    system_prompt: str | None = Field(
+        None, description="Of a chat; null leaves it to template and data set."
+    )
+    max_prompt_length: int | None = Field(None, ge=1, description="In tokens.")
+    overlong: Literal["error", "drop", "truncate"] = Field(
+        "error", description="What becomes of a prompt over the limit; it is counted."
+    )
+    bad_gold: Literal["error", "drop"] = Field(
+        "error", description="What becomes of a row whose answer cannot be graded against."
+    )
     engine: EngineConfig = EngineConfig()
     sampling: GreedySamplingConfig = GreedySamplingConfig()
-    num_samples: int = Field(1, ge=1)
+    num_samples: int = Field(1, ge=1, description="Completions of each problem.")
     reward: RewardConfig = RewardConfig()
     grader: GraderConfig = GraderConfig()
     held_out: HeldOutConfig | None = Field(
@@ -410,14 +460,16 @@ class SampleConfig(Section):
     """A few answers of one model to one question."""
 
     kind: Literal["sample"] = "sample"
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, description="Every random draw follows from it.")
     num_threads: int = Field(0, ge=0, description="CPU threads for torch; 0 leaves it alone.")
     model: ModelConfig
     template: str = Field("own", description="own is the model's chat template.")
-    system_prompt: str | None = None
+    system_prompt: str | None = Field(
+        None, description="Of a chat; null leaves it to the template."
+    )
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig()
-    num_samples: int = Field(1, ge=1)
+    num_samples: int = Field(1, ge=1, description="Answers to the question.")
 
 
 AnyRun = SFTConfig | GRPOConfig | PipelineConfig | EvalConfig | SampleConfig
