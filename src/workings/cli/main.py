@@ -265,7 +265,8 @@ def doctor(ctx: typer.Context, config: Configs = None) -> int:
     """
     composed = None
     if config is not None or ctx.args:
-        composed = _composed(_kind_of(config, default="grpo"), config, ctx.args)
+        kind = _kind_of(config, default="grpo", rather="pipeline")
+        composed = _composed(kind, config, ctx.args)
     return _hand_over("doctor", composed)
 
 
@@ -295,9 +296,12 @@ def _composed(kind: str, config: list[str] | None, arguments: list[str]) -> AnyR
     return composition.run
 
 
-def _kind_of(config: list[str] | None, *, default: str) -> str:
-    from workings.config.sources import kind_of
+def _kind_of(config: list[str] | None, *, default: str, rather: str = "") -> str:
+    """The kind of the first file; `rather` where a shipped name stands for that kind as well."""
+    from workings.config.sources import kind_of, shipped_names
 
+    if config and rather and config[0] in shipped_names(rather):
+        return rather
     return kind_of(config[0]) if config else default
 
 

@@ -19,18 +19,18 @@ SEPARATOR = "|"
 SPACE, NEWLINE, TAB = "\u00b7", "\u21b5", "\u2192"
 
 
-def token_lines(views: Sequence[TokenView], *, width: int = WIDTH) -> list[str]:
+def token_lines(views: Sequence[TokenView], *, first: int = 0, width: int = WIDTH) -> list[str]:
     """The tokens in lines of at most `width` characters where they fit, broken after newlines.
 
-    Each line begins with the number of its first token; the line of carets below it is left out
-    where nothing is trained.
+    Each line begins with the number of its first token, counted from `first`; the line of carets
+    below it is left out where nothing is trained.
     """
     lines: list[str] = []
-    margin = len(str(len(views))) + 4
-    for first, row in _rows(views, width - margin):
+    margin = len(str(first + len(views))) + 4
+    for start, row in _rows(views, width - margin):
         cells = [visible(view.text) for view in row]
         shown = [_coloured(cell, view) for cell, view in zip(cells, row, strict=True)]
-        lines.append(f"{first:>{margin - 2}}  {SEPARATOR.join(shown)}{SEPARATOR}")
+        lines.append(f"{first + start:>{margin - 2}}  {SEPARATOR.join(shown)}{SEPARATOR}")
         if any(view.trained for view in row):
             marks = [
                 ("^" if view.trained else " ") * len(cell)
