@@ -209,17 +209,11 @@ def _evaluator(
     problems = limited_problems(held_out, settings.limit, seed=config.seed)
     sampling = build_sampling(settings.sampling, parts.prompting.template)
     seed = derive_seed(config.seed, "evaluation")
-    reward = build_run_reward(  # as parts.reward, but a length term is of this sampling's limit
-        config.reward,
-        parts.grader,
-        eos_token=parts.policy.tokenizer.eos_token,
-        max_tokens=sampling.max_tokens,
-    )
     return build_evaluator(
         policy=parts.policy,
         engine=parts.engine,
         prompts=parts.prompting.prompts(problems, parts.recorder.log, what="validation prompts"),
-        reward=reward,
+        reward=parts.reward,
         sampling=sampling,
         num_samples=settings.num_samples,
         seed=seed,
@@ -233,6 +227,6 @@ def _evaluator(
             sampling=sampling,
             num_samples=settings.num_samples,
             seed=seed,
-            reward=reward,
+            reward=parts.reward,
         ),
     )

@@ -55,4 +55,5 @@ def _held_out(run: SFTConfig | GRPOConfig) -> HeldOutConfig:
         rows="demonstrations" if splits and isinstance(run, SFTConfig) else "problems",
         limit=run.evaluation.limit,
         prompt_length_percentile=run.data.prompt_length_percentile,
+        reward_max_tokens=run.sampling.max_tokens if isinstance(run, GRPOConfig) else None,
     )

@@ -426,6 +426,9 @@ class HeldOutConfig(Section):
     prompt_length_percentile: float | None = Field(
         None, gt=0, le=100, description="The run's limit on prompts, as a percentile of lengths."
     )
+    reward_max_tokens: int | None = Field(
+        None, ge=1, description="The run's sampling.max_tokens, which its length terms count from."
+    )
 
 
 class EvalConfig(Run):

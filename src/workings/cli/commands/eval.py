@@ -164,10 +164,18 @@ def _parts(config: EvalConfig, folder: Path, grader: Grader, recorder: Recorder)
             config.reward,
             grader,
             eos_token=policy.tokenizer.eos_token,
-            max_tokens=sampling.max_tokens,
+            max_tokens=_reward_max_tokens(config),
         ),
         recorder=recorder,
     )
+
+
+def _reward_max_tokens(config: EvalConfig) -> int:
+    """What length terms count from: the limit of the run that is measured again, or our own."""
+    held_out = config.held_out
+    if held_out is not None and held_out.reward_max_tokens is not None:
+        return held_out.reward_max_tokens
+    return config.sampling.max_tokens
 
 
 def _evaluate_dataset(parts: _Parts, dataset: DatasetConfig, name: str) -> dict[str, Any]:
