@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from contextlib import redirect_stderr
 from pathlib import Path
+from typing import Any
 
 from workings.errors import ModelError
 from workings.models.quiet import quiet_transformers
@@ -71,22 +72,24 @@ def _write_converted(file: Path, folder: Path) -> None:
         # transformers draws one of its progress bars past its own switch.
         with quiet_transformers(), redirect_stderr(io.StringIO()):
             tokenizer = AutoTokenizer.from_pretrained(str(file.parent), gguf_file=file.name)
+            _set_special_tokens(tokenizer, file)
             model, info = AutoModelForCausalLM.from_pretrained(
                 str(file.parent),
                 gguf_file=file.name,
                 dtype=torch.float32,
                 output_loading_info=True,
             )
-    except (OSError, ValueError, KeyError, NotImplementedError, ImportError) as error:
+    except Exception as error:  # The reader of a broken file may raise anything.
         raise ModelError(
             f"transformers cannot read {file.name}: {error}",
             hint="use a GGUF of a Llama, Qwen2, Qwen3 or SmolLM model, or a Hugging Face folder",
         ) from error
-    if info["missing_keys"]:
+    missing = sorted(info["missing_keys"])
+    if missing:
         raise ModelError(
-            f"{file.name} lacks {len(info['missing_keys'])} weights of {type(model).__name__}, such "
-            f"as {min(info['missing_keys'])}",
-            hint="transformers does not map every tensor of this family; use its Hugging Face folder",
+            f"{file.name} lacks {len(missing)} weights of {type(model).__name__}, such as "
+            f"{missing[0]}",
+            hint="transformers does not map every family; use the model's Hugging Face folder",
         )
     # save_pretrained refuses a model that was loaded from GGUF, so its parts are written here. A
     # parameter appears once under its first name: a tied head is tied again on loading.
@@ -98,3 +101,19 @@ def _write_converted(file: Path, folder: Path) -> None:
     settings |= {"architectures": [type(model).__name__], "dtype": "float32"}
     (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
     tokenizer.save_pretrained(folder)
+
+
+def _set_special_tokens(tokenizer: Any, file: Path) -> None:
+    """Gives the tokenizer the BOS, EOS, pad and unknown tokens that the file names.
+
+    transformers before 5.24 guesses them, and takes SmolLM2's BOS for its EOS.
+    """
+    from gguf import GGUFReader
+
+    fields = GGUFReader(file).fields
+    for name in ("bos", "eos", "padding", "unknown"):
+        field = fields.get(f"tokenizer.ggml.{name}_token_id")
+        if field is not None:
+            attribute = {"padding": "pad_token", "unknown": "unk_token"}.get(name, f"{name}_token")
+            token = tokenizer.convert_ids_to_tokens(int(field.contents()))
+            setattr(tokenizer, attribute, token)

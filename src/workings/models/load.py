@@ -182,7 +182,7 @@ def _read_weights(
             "because loading it could run code",
             hint="convert it to safetensors on a machine where you trust it",
         ) from error
-    except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+    except Exception as error:  # Readers of five file formats raise as many kinds of errors.
         raise ModelError(
             f"cannot load the model {source.name}: {error}", hint=hub_hint(source)
         ) from error

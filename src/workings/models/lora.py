@@ -46,6 +46,7 @@ def add_lora(
         target_modules="all-linear" if names == ("all-linear",) else list(names),
         bias="none",
         task_type="CAUSAL_LM",
+        fan_in_fan_out=_transposed(model, names),
     )
     with torch.random.fork_rng(devices=_cuda_devices(model)):
         torch.manual_seed(seed)
@@ -111,10 +112,13 @@ def load_adapter(model: Any, folder: str | Path, *, trainable: bool = True) -> A
         raise ModelError(f"{path / ADAPTER_WEIGHTS} cannot be read: {error}") from error
     config = LoraConfig.from_peft_type(**settings)
     config.inference_mode = not trainable
+    origin, config.base_model_name_or_path = config.base_model_name_or_path, None
     targets = config.target_modules
     if isinstance(targets, (list, set, tuple)):
         _check_targets(model, tuple(targets))
     peft_model = get_peft_model(model, config)
+    if config.base_model_name_or_path is None:
+        config.base_model_name_or_path = origin
     _check_keys(peft_model, tensors, path)
     set_peft_model_state_dict(peft_model, tensors)
     return peft_model.train(model.training)
@@ -178,6 +182,13 @@ def _check_targets(model: Any, targets: tuple[str, ...]) -> None:
             "adapter could not be merged",
             hint="leave lm_head out of model.lora.targets",
         )
+
+
+def _transposed(model: Any, targets: tuple[str, ...]) -> bool:
+    """True where the targets keep their weights as [in, out], as GPT-2's do."""
+    return any(
+        type(model.get_submodule(name)).__name__ == "Conv1D" for name in _matching(model, targets)
+    )
 
 
 def _matching(model: Any, targets: tuple[str, ...]) -> list[str]:

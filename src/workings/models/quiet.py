@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -20,7 +21,10 @@ def quiet_transformers() -> Iterator[None]:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            # Said in full when the pickle is refused.
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")
+            yield
     finally:
         logging.set_verbosity(verbosity)
         if bars:

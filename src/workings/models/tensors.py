@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 from collections import OrderedDict
 from pathlib import Path
 
@@ -29,14 +30,17 @@ def load_tensors(path: Path, *, map_location: str | torch.device = "cpu") -> obj
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}")
     try:
-        loaded: object = torch.load(path, map_location=map_location, weights_only=True)
+        with warnings.catch_warnings():
+            # Said in full when the pickle is refused.
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")
+            loaded: object = torch.load(path, map_location=map_location, weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} is a pickle that holds more than tensors and plain values; refused, because "
             "loading it could run code",
             hint="only files written by this package, or plain tensor files, are loaded",
         ) from error
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
     return loaded
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -93,7 +92,7 @@ def _read(location: str, source: ModelSource, trust_remote_code: bool) -> Any:
     try:
         with quiet_transformers():
             return AutoTokenizer.from_pretrained(location, trust_remote_code=trust_remote_code)
-    except (OSError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
+    except Exception as error:  # The reader of a broken file may raise anything.
         raise ModelError(
             f"cannot load the tokenizer of {source.name}: {error}", hint=hub_hint(source)
         ) from error
