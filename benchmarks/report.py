@@ -1,0 +1,188 @@
+"""Write the measured numbers of README and documentation from benchmarks/results/*.json.
+
+    python benchmarks/report.py [--check]
+
+A number lives in its results file and nowhere else. A file holds
+{"benchmark", "date", "commit", "command", "machine", "versions", "results": [{"name", "value",
+"unit", "low", "high", "n", "seeds", "peer", "peer_value", "ratio", "note"}]}; fields that do not
+apply are left out. `--check` changes nothing, and ends with 1 where a page is not up to date.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+from generators.blocks import Blocks, table, write_or_check  # noqa: E402 - needs the path above
+
+RESULTS = ROOT / "benchmarks" / "results"
+PICTURE = ROOT / "docs" / "images" / "quickstart.png"
+README = ROOT / "README.md"
+QUICKSTART = ROOT / "docs" / "guides" / "quickstart.md"
+ALL_RESULTS = ROOT / "docs" / "reference" / "results.md"
+NONE_YET = "Nothing has been measured yet: `benchmarks/results/` is empty."
+NO_PICTURE = "The picture is drawn from the results, and there are none yet."
+FIELDS = frozenset(
+    {"name", "value", "unit", "low", "high", "n", "seeds", "peer", "peer_value", "ratio", "note"}
+)
+
+
+def blocks(folder: Path = RESULTS) -> Blocks:
+    """Every generated block that holds a measured number or the picture of one."""
+    files = read_results(folder)
+    alt = "Accuracy of base, SFT, GRPO and control, and reward by step"
+    picture = f"![{alt}](%s)" if PICTURE.is_file() else NO_PICTURE
+    return {
+        README: {
+            "results": describe_all(files, heading="###"),
+            "picture": picture.replace("%s", "docs/images/quickstart.png"),
+        },
+        QUICKSTART: {
+            "results": describe_all(
+                [file for file in files if file["benchmark"] == "quickstart"], heading="###"
+            ),
+            "picture": picture.replace("%s", "../images/quickstart.png"),
+        },
+        ALL_RESULTS: {"all-results": describe_all(files, heading="##")},
+    }
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """The results files of a folder by name; ValueError says what is wrong with one."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for key in ("benchmark", "command", "results"):
+            if key not in content:
+                raise ValueError(f"{path} has no {key!r}; it has {', '.join(content)}")
+        for row in content["results"]:
+            unknown = row.keys() - FIELDS
+            if unknown or not {"name", "value"} <= row.keys():
+                raise ValueError(
+                    f"{path}: a result has the fields {', '.join(row)}; expected name, value and "
+                    f"some of {', '.join(sorted(FIELDS - {'name', 'value'}))}"
+                )
+        found.append(content)
+    return found
+
+
+def describe_all(files: Sequence[Mapping[str, Any]], *, heading: str) -> str:
+    """One section per file, or a sentence where there is none."""
+    return "\n\n".join(describe(file, heading=heading) for file in files) or NONE_YET
+
+
+def describe(file: Mapping[str, Any], *, heading: str) -> str:
+    """The file's table, below its conditions."""
+    rows = file["results"]
+    columns = [column for column in COLUMNS if any(column.shows(row) for row in rows)]
+    listed = table(
+        [column.title for column in columns],
+        [[column.text(row) for column in columns] for row in rows],
+    )
+    parts = [f"{heading} {file['benchmark']}", listed, _conditions(file)]
+    return "\n\n".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of the table: what it is called, the fields that fill it, and how they are said."""
+
+    title: str
+    fields: tuple[str, ...]
+    words: Callable[[Mapping[str, Any]], str]
+
+    def shows(self, row: Mapping[str, Any]) -> bool:
+        """True where the result has something to say here."""
+        return any(row.get(field) is not None for field in self.fields)
+
+    def text(self, row: Mapping[str, Any]) -> str:
+        """The cell, empty where there is nothing to say."""
+        return self.words(row) if self.shows(row) else ""
+
+
+def _plain_column(title: str, field: str) -> Column:
+    return Column(title=title, fields=(field,), words=lambda row: _plain(row[field]))
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return f"{_number(row.get('low'))} to {_number(row.get('high'))}"
+
+
+def _peer(row: Mapping[str, Any]) -> str:
+    return f"{row.get('peer') or ''} {_number(row.get('peer_value'))}".strip()
+
+
+COLUMNS: tuple[Column, ...] = (
+    _plain_column("what", "name"),
+    Column(
+        title="value",
+        fields=("value",),
+        words=lambda row: with_unit(row["value"], row.get("unit")),
+    ),
+    Column(title="95 % interval", fields=("low", "high"), words=_interval),
+    _plain_column("n", "n"),
+    _plain_column("seeds", "seeds"),
+    Column(title="compared with", fields=("peer", "peer_value"), words=_peer),
+    _plain_column("ratio", "ratio"),
+    _plain_column("note", "note"),
+)
+
+
+def with_unit(value: object, unit: str | None) -> str:
+    """A number with its unit.
+
+    >>> with_unit(82.4, "%"), with_unit(21600, "tokens/s"), with_unit(0.5, None)
+    ('82.4 %', '21,600 tokens/s', '0.5')
+    """
+    return _number(value) if not unit else f"{_number(value)} {unit}"
+
+
+def _number(value: object) -> str:
+    """Thousands in groups, and four digits that count.
+
+    >>> _number(21600), _number(71.33333), _number(0.00123456), _number(None), _number(0)
+    ('21,600', '71.33', '0.001235', '', '0')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, float) and abs(value) < 1000:
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value))
+    return str(value) if isinstance(value, str) else _number(value)
+
+
+def _conditions(file: Mapping[str, Any]) -> str:
+    parts = [f"`{file['command']}`"]
+    parts += [f"on {_listed(file['machine'])}"] if file.get("machine") else []
+    parts += [f"commit {str(file['commit'])[:12]}"] if file.get("commit") else []
+    parts += [_listed(file["versions"])] if file.get("versions") else []
+    parts += [str(file["date"])] if file.get("date") else []
+    return f"Measured by {'; '.join(parts)}."
+
+
+def _listed(value: object) -> str:
+    """A description as text: a mapping becomes "torch 2.11, transformers 5.17"."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(inner)}" for key, inner in value.items() if inner)
+    return _plain(value)
+
+
+def main(arguments: list[str]) -> int:
+    """The exit code: 0, or 1 where `--check` found a page that is not up to date."""
+    return write_or_check(blocks(), arguments, command="python benchmarks/report.py")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
