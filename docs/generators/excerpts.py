@@ -23,11 +23,7 @@ def blocks() -> Blocks:
 
 
 def six_calls(source: str) -> str:
-    """The indented lines of the loop's module docstring, with the hop's number as a comment.
-
-    >>> six_calls('"""Text.\\n\\n    x = f(y)     1  first\\n"""')
-    'x = f(y)  # 1  first'
-    """
+    """The indented lines of the loop's module docstring, with the hop's number as a comment."""
     docstring = ast.get_docstring(ast.parse(source)) or ""
     lines = [line[4:] for line in docstring.splitlines() if line.startswith("    ")]
     return "\n".join(f"{code.rstrip()}  # {note.strip()}" for code, note in map(_cut, lines))

@@ -130,7 +130,7 @@ def reference_loss(rows, name):
             clipped = ratio.clamp(1 - objective.epsilon, 1 + objective.epsilon_high)
             loss = -torch.minimum(ratio * a, clipped * a)
         if objective.correction == "tis_token":
-            mu = torch.tensor(row.sampling_logprobs) - math.log(0.9)
+            mu = torch.tensor(row.sampling_logprobs) - torch.log(torch.tensor(0.9))
             loss = loss * (old - mu).exp().clamp(max=2.0).detach()
         loss = loss[mask].sum()
         total = (
