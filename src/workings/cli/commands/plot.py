@@ -15,7 +15,6 @@ from workings.config.sources import kind_of, read_yaml
 from workings.config.trees import leaves
 from workings.errors import ConfigError, DataError, unknown_name
 from workings.evaluation.metrics import Estimate
-from workings.evaluation.plot_style import FORMATS
 from workings.evaluation.plots import plot_bars, plot_curves
 from workings.evaluation.reports import SUMMARY_FILE, read_summary
 from workings.tracking.jsonl import FILE_NAME, read_metrics
@@ -198,7 +197,7 @@ def _draw_bars(runs: Sequence[PlottedRun], target: Path) -> list[Path]:
 
 def _file(target: Path, metric: str, *, num_figures: int) -> Path:
     """Where a figure goes: the file that was named, or one in the folder, in every format."""
-    if target.suffix.lstrip(".").lower() not in FORMATS:
+    if target.is_dir() or not target.suffix:
         return target / metric.replace("/", "_")
     if num_figures > 1:
         raise ConfigError(

@@ -1,0 +1,244 @@
+"""`workings eval`: the same numbers as in training, and what happens to finished evaluations."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from workings.cli.main import main
+
+SummaryOf = Callable[[Path], dict[str, Any]]
+Captured = pytest.CaptureFixture[str]
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+
+
+# ------------------------------------------------------------------- the same as in training
+
+
+@pytest.mark.parametrize(
+    ("run", "step", "dataset"),
+    [
+        ("sft_run", 10, "validation"),
+        ("sft_run", 20, "validation"),
+        ("grpo_run", 1, "arithmetic"),
+        ("grpo_run", 2, "arithmetic"),
+        ("lora_run", 2, "arithmetic"),
+    ],
+)
+def test_a_saved_checkpoint_reproduces_the_score_of_its_run(
+    run: str,
+    step: int,
+    dataset: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    summary_of: SummaryOf,
+) -> None:
+    folder: Path = request.getfixturevalue(run)
+    checkpoint = folder / "checkpoints" / f"step_{step:06d}"
+    settings = ["-c", str(folder / "config.yaml"), f"output_dir={tmp_path}"]
+    assert main(["eval", "--model.name_or_path", str(checkpoint), *settings, "name=e"]) == 0
+    ours, theirs = tmp_path / "e" / dataset, folder / "eval" / checkpoint.name / dataset
+    assert summary_of(ours) == summary_of(theirs)
+    assert _rows(ours) == _rows(theirs)
+
+
+def test_the_scores_that_are_reproduced_change_in_training(
+    sft_run: Path, grpo_run: Path, summary_of: SummaryOf
+) -> None:
+    """Else the test above would show little."""
+    for folder, steps, dataset in (
+        (sft_run, (10, 20), "validation"),
+        (grpo_run, (1, 2), "arithmetic"),
+    ):
+        first, second = (
+            summary_of(folder / "eval" / f"step_{step:06d}" / dataset) for step in steps
+        )
+        assert first["metrics"] != second["metrics"]
+
+
+def test_a_run_folder_stands_for_its_model_and_settings(
+    grpo_run: Path, tmp_path: Path, capsys: Captured, summary_of: SummaryOf
+) -> None:
+    assert main(["eval", "-c", str(grpo_run), f"output_dir={tmp_path}"]) == 0
+    out, err = capsys.readouterr()
+    assert f"model: {grpo_run / 'final'}, the run's final model" in err
+    assert out.splitlines()[2].split()[:2] == ["arithmetic", "avg@2"]
+    ours = tmp_path / "g-eval" / "final" / "arithmetic"
+    assert summary_of(ours) == summary_of(grpo_run / "eval" / "step_000002" / "arithmetic")
+
+
+def test_other_data_sets_under_the_settings_of_a_run(
+    sft_run: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    arguments = [
+        "-c",
+        str(sft_run),
+        f"output_dir={tmp_path}",
+        "datasets=[{path: arithmetic, name: ",
+    ]
+    arguments[-1] += "sums, split: test, options: {num_problems: 5, terms: 2}}]"
+    assert main(["eval", *arguments, "name=other"]) == 0
+    config = yaml.safe_load((tmp_path / "other" / "config.yaml").read_text())
+    assert config["held_out"] is None
+    assert config["template"] == "think"
+    assert len(_rows(tmp_path / "other" / "sums")) == 5
+
+
+def test_a_configuration_file_stands_for_settings_alone(
+    sft_run: Path, tiny_folder: Path, capsys: Captured
+) -> None:
+    assert main(["eval", "-c", str(sft_run / "config.yaml"), "--dry-run"]) == 0
+    out, err = capsys.readouterr()
+    assert yaml.safe_load(out)["model"]["name_or_path"] == str(tiny_folder)
+    assert "which the run starts from; model.name_or_path=FOLDER or -c FOLDER" in err
+
+
+def test_the_adapter_belongs_to_the_model_of_the_file(
+    tiny_folder: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text(
+        "kind: grpo\nname: g\nmodel: {name_or_path: base, adapter: sft/final}\n"
+        "data: {train: {path: arithmetic}, validation_fraction: 0.1}\n"
+    )
+    assert main(["eval", "-c", str(file), "--dry-run"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["model"]["adapter"] == "sft/final"
+    assert main(["eval", "-c", str(file), f"model.name_or_path={tiny_folder}", "--dry-run"]) == 0
+    values = yaml.safe_load(capsys.readouterr().out)
+    assert values["model"]["adapter"] is None
+    assert values["held_out"] == {
+        "fraction": 0.1,
+        "rows": "problems",
+        "limit": None,
+        "prompt_length_percentile": None,
+        "reward_max_tokens": 1024,
+    }
+
+
+def test_a_run_without_validation_rows_needs_a_data_set(tmp_path: Path, capsys: Captured) -> None:
+    file = tmp_path / "run.yaml"
+    file.write_text("kind: sft\nname: s\nmodel: {name_or_path: m}\ndata: {train: {path: p}}\n")
+    assert main(["eval", "-c", str(file), "--dry-run"]) == 2
+    assert capsys.readouterr().err == (
+        "error: the sft run 's' has no validation rows to evaluate on\n\n"
+        "hint: name other data sets, e.g. datasets=[gsm8k]\n"
+    )
+    assert main(["eval", "-c", str(file), "datasets=[gsm8k]", "--dry-run"]) == 0
+
+
+# ------------------------------------------------------------------------------------ resume
+
+
+@pytest.fixture
+def arguments(tiny_folder: Path, tmp_path: Path) -> list[str]:
+    """An evaluation on two data sets."""
+    return [
+        "eval",
+        *("-c", "eval", f"model.name_or_path={tiny_folder}", f"output_dir={tmp_path}", "name=e"),
+        *("template=think", "sampling.max_tokens=8", "tracking.console=false"),
+        "datasets=[{path: arithmetic, name: short, options: {num_problems: 4, terms: 2}}, "
+        "{path: arithmetic, name: long, options: {num_problems: 3, terms: 4}}]",
+    ]
+
+
+def test_a_finished_evaluation_is_refused_or_gone_on_with(
+    arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    assert main(arguments) == 0
+    table = capsys.readouterr().out
+    assert main(arguments) == 2
+    assert capsys.readouterr().err == (
+        f"error: the evaluation {tmp_path}/e exists, with results for short, long\n\n"
+        "hint: --resume keeps what was finished with the same settings and does the rest; "
+        "name=... starts another beside it\n"
+    )
+    stored = tmp_path / "e" / "short" / "responses.parquet"
+    before = stored.stat().st_mtime_ns
+    (tmp_path / "e" / "long" / "summary.json").unlink()
+    assert main([*arguments, "--resume"]) == 0
+    assert stored.stat().st_mtime_ns == before
+    assert _without_time(capsys.readouterr().out) == _without_time(table)
+    log = (tmp_path / "e" / "run.log").read_text()
+    assert "short: finished before with these settings; kept" in log
+
+
+def test_another_reward_grades_stored_responses_again(
+    arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    assert main(arguments) == 0
+    stored = tmp_path / "e" / "short" / "responses.parquet"
+    before = stored.stat().st_mtime_ns
+    capsys.readouterr()
+    assert main([*arguments, "--resume", "reward.mode=four_class"]) == 0
+    out, err = capsys.readouterr()
+    assert stored.stat().st_mtime_ns == before
+    assert "note: changed since the run was started: +  mode: four_class" in err
+    assert "reward.mode=four_class does" not in out
+    settings = json.loads((tmp_path / "e" / "short" / "summary.json").read_text())["settings"]
+    assert settings["grader"]["mode"] == "four_class"
+
+
+def test_other_sampling_is_sampled_again(arguments: list[str], tmp_path: Path) -> None:
+    assert main(arguments) == 0
+    stored = tmp_path / "e" / "short" / "responses.parquet"
+    before = stored.stat().st_mtime_ns
+    assert main([*arguments, "--resume", "sampling.max_tokens=5"]) == 0
+    assert stored.stat().st_mtime_ns > before
+    assert max(row["response_tokens"] for row in _rows(stored.parent)) <= 5
+
+
+def test_resume_takes_no_path(arguments: list[str], capsys: Captured) -> None:
+    assert main([*arguments, "--resume", "runs/x"]) == 2
+    assert "--resume runs/x: an evaluation has no checkpoints" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------ output
+
+
+def test_tables_and_files(arguments: list[str], tmp_path: Path, capsys: Captured) -> None:
+    assert main([*arguments, "tracking.console=true"]) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0].split("  ")[0] == "data set"
+    assert "strict accuracy, 95 % interval" in lines[0]
+    assert "answer alone" in lines[0]
+    assert lines[2].split()[:2] == ["short", "pass@1"]
+    assert '"-": the strict reward reads no answer outside of the format' in out
+    assert "sampling: greedy, max_tokens 8, stop at EOS and '</answer>'" in err
+    with (tmp_path / "e" / "metrics_summary.csv").open() as file:
+        assert [row["dataset"] for row in csv.DictReader(file)] == ["long", "short"]
+    metrics = [json.loads(x) for x in (tmp_path / "e" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["eval/short/num_problems"] for row in metrics if "eval/short/accuracy" in row] == [
+        4
+    ]
+    settings = json.loads((tmp_path / "e" / "short" / "summary.json").read_text())["settings"]
+    assert settings["sampling"]["max_tokens"] == 8
+    assert settings["data"]["name"] == "short"
+    assert settings["versions"]["workings"]
+
+
+def test_two_data_sets_of_one_name_are_refused(arguments: list[str], capsys: Captured) -> None:
+    datasets = "datasets=[{path: arithmetic}, {path: arithmetic, split: test}]"
+    assert main([*arguments[:-1], datasets]) == 2
+    assert "two data sets are called 'arithmetic'" in capsys.readouterr().err
+
+
+def test_a_model_that_does_not_load_leaves_the_name_free(
+    arguments: list[str], capsys: Captured
+) -> None:
+    assert main([*arguments, "model.name_or_path=./nowhere"]) == 1
+    assert "no model folder at nowhere" in capsys.readouterr().err
+    assert main(arguments) == 0
+
+
+def _without_time(table: str) -> list[list[str]]:
+    return [line.split()[:5] for line in table.splitlines()]
