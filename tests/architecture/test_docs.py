@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import doctest
+import importlib
 import re
 import sys
 import tomllib
@@ -70,6 +72,11 @@ def test_every_generated_block_has_its_generator() -> None:
             written.setdefault(page, set()).update(contents)
     found = {page: set(block_names(text_of(page))) for page in PAGES}
     assert {page: names for page, names in found.items() if names} == written
+
+
+@pytest.mark.parametrize("name", sorted(p.stem for p in (DOCS / "generators").glob("*.py")))
+def test_examples_of_the_generators(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(f"generators.{name}")).failed == 0
 
 
 def test_results_become_a_table(tmp_path: Path) -> None:
@@ -273,6 +280,16 @@ def test_every_fault_is_shown_or_said_to_come_later() -> None:
     from generators.faults import without_evidence
 
     assert without_evidence() == []
+
+
+def test_tests_named_beside_the_ids_exist() -> None:
+    from generators.fault_list import ALSO, LATER, PROBES
+    from generators.faults import test_names
+
+    assert ALSO.keys() | LATER.keys() <= PROBES.keys()
+    for name in (name for names in ALSO.values() for name in names):
+        file, _, function = name.partition("::")
+        assert function in test_names(text_of(ROOT / file)), name
 
 
 def test_a13c_the_documentation_explains_a_loss_near_zero() -> None:
