@@ -134,8 +134,13 @@ def build_engine(config: EngineConfig, policy: Policy) -> tuple[Engine, str]:
     return engine, f"engine: {choice.name} ({choice.reason})"
 
 
-def build_sampling(config: SamplingConfig, template: PromptTemplate) -> SamplingParams:
-    """How to draw; the template's stop strings are used where the run gives none."""
+def build_sampling(
+    config: SamplingConfig, template: PromptTemplate, *, logprobs: bool = True
+) -> SamplingParams:
+    """How to draw; the template's stop strings are used where the run gives none.
+
+    Evaluation has no use for the log-probabilities of what it samples and leaves them out.
+    """
     return SamplingParams(
         temperature=config.temperature,
         top_p=config.top_p,
@@ -144,6 +149,7 @@ def build_sampling(config: SamplingConfig, template: PromptTemplate) -> Sampling
         max_tokens=config.max_tokens,
         min_tokens=config.min_tokens,
         stop=config.stop or template.stop,
+        logprobs=logprobs,
     )
 
 

@@ -207,7 +207,7 @@ def _evaluator(
             )
         return None
     problems = limited_problems(held_out, settings.limit, seed=config.seed)
-    sampling = build_sampling(settings.sampling, parts.prompting.template)
+    sampling = build_sampling(settings.sampling, parts.prompting.template, logprobs=False)
     seed = derive_seed(config.seed, "evaluation")
     return build_evaluator(
         policy=parts.policy,

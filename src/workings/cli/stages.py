@@ -178,7 +178,7 @@ def _measure(config: GRPOConfig, test: DatasetConfig, model: ModelConfig, folder
         problems = problems_at(
             test, seed=config.seed, grader=grader, bad_gold=config.data.bad_gold, log=ignore
         ).items
-        sampling = build_sampling(config.evaluation.sampling, template)
+        sampling = build_sampling(config.evaluation.sampling, template, logprobs=False)
         reward = build_run_reward(
             config.reward,
             grader,

@@ -139,7 +139,7 @@ def _parts(config: EvalConfig, folder: Path, grader: Grader, recorder: Recorder)
     )
     held_out = config.held_out
     engine, engine_line = build_engine(config.engine, policy)
-    sampling = build_sampling(config.sampling, template)
+    sampling = build_sampling(config.sampling, template, logprobs=False)
     for line in (*policy.report, engine_line, describe_sampling(sampling)):
         recorder.log(line)
     # As training does before each of its evaluations.
