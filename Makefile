@@ -50,7 +50,7 @@ quickstart: $(STAMPS)/demo
 	@$(BIN)/workings quickstart $(ARGS)
 
 test: $(STAMPS)/test
-	$(BIN)/python -m pytest -q -m "not slow" $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m "not slow" $(ARGS)
 
 test-slow: $(STAMPS)/test
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
@@ -59,7 +59,7 @@ check: $(STAMPS)/check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/architecture
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto tests/architecture
 
 docs: $(STAMPS)/docs
 	$(BIN)/mkdocs build --strict --quiet

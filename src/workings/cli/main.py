@@ -24,7 +24,7 @@ from workings.errors import AlreadyFinished, ConfigError, DataError, StoppedBySi
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 
-class _Interrupted(Exception):  # noqa: N818 - no error, and typer would print a line of its own
+class _Interrupted(Exception):
     """Ctrl-C while a command ran."""
 
 

@@ -67,7 +67,8 @@ class _Parts:
 def run_sft(config: SFTConfig, *, resume: str | None = None) -> tuple[TrainResult, Path]:
     """The result of a supervised run, and the folder of its final model."""
     set_threads(config.num_threads)
-    with _parts(config, resume=resume, total_steps=config.max_steps or 0) as parts:
+    known = config.max_steps if config.max_seconds is None else None
+    with _parts(config, resume=resume, total_steps=known or 0) as parts:
         log = parts.recorder.log
         rows = demonstrations_at(config.data.train, seed=config.seed, log=log).items
         train, held_out = split_demonstrations(config.data, rows, seed=config.seed)

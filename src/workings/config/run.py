@@ -48,7 +48,8 @@ class ModelConfig(Section):
         None, description="Jinja file or text that replaces the model's."
     )
     trust_remote_code: bool = Field(
-        False, description="Run Python code that comes with the weights; only from sources you trust."
+        False,
+        description="Run Python code that comes with the weights; only from sources you trust.",
     )
 
 

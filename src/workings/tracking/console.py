@@ -16,7 +16,10 @@ from workings.tracking.progress import TimeLeft, format_duration
 
 
 class ConsoleSink:
-    """The sink that a person watches. Nothing depends on colour, and nothing goes to stdout."""
+    """The sink that a person watches. Nothing depends on colour, and nothing goes to stdout.
+
+    `total_steps` of 0 is a run whose length is not known, such as one that is given a time.
+    """
 
     def __init__(
         self,
@@ -66,7 +69,8 @@ class ConsoleSink:
         if self._console.is_terminal:
             self._move_bar(step, metrics)
         elif step % self._logging_steps == 0 or step == self._total_steps:
-            parts = [f"step {step}/{self._total_steps}", select_metrics(metrics, KEY_METRICS)]
+            of_total = f"/{self._total_steps}" if self._total_steps else ""
+            parts = [f"step {step}{of_total}", select_metrics(metrics, KEY_METRICS)]
             pace = self._time_left.seconds_per_step
             if pace is not None:
                 parts.append(f"{pace:.3g} s/step")
@@ -84,7 +88,7 @@ class ConsoleSink:
                 auto_refresh=False,
             )
             self._task = self._progress.add_task(
-                self._name, total=self._total_steps, left="", metrics=""
+                self._name, total=self._total_steps or None, left="", metrics=""
             )
             self._progress.start()
         if step % self._logging_steps == 0 or step == self._total_steps:
@@ -93,7 +97,7 @@ class ConsoleSink:
         self._progress.update(self._task, completed=step, left=left, refresh=True)
 
     def _left(self) -> list[str]:
-        seconds = self._time_left.seconds_left
+        seconds = self._time_left.seconds_left if self._total_steps else None
         return [f"{format_duration(seconds)} left"] if seconds else []
 
     def _print(self, text: str) -> None:
