@@ -98,6 +98,11 @@ def run_grpo(config: GRPOConfig, *, resume: str | None = None) -> tuple[TrainRes
     set_threads(config.num_threads)
     with _parts(config, resume=resume, total_steps=config.max_steps) as parts:
         log = parts.recorder.log
+        if config.model.lora is not None and config.model.lora.dropout > 0:
+            parts.recorder.warn(
+                "LoRA dropout is on in training and off in sampling, so the two disagree on "
+                "log-probabilities (train/logprob_difference); set model.lora.dropout=0"
+            )
         problems = problems_at(
             config.data.train,
             seed=config.seed,
