@@ -128,7 +128,8 @@ def test_a13b_equal_rewards_for_many_steps_are_explained_once(model, tmp_path):
 
 
 def test_dropout_in_grpo_is_said_and_measured(model, tmp_path):
-    arguments = grpo_arguments(model, tmp_path, LORA, "max_steps=3", "evaluation.every_steps=0")
+    more = ("train_batch_size=null", "optimizer={learning_rate: 0.05}", "evaluation.every_steps=0")
+    arguments = grpo_arguments(model, tmp_path, LORA, "max_steps=3", *more)
     assert main(arguments) == 0
     assert "set model.lora.dropout=0" in (tmp_path / "grpo" / "run.log").read_text()
     assert max(metric(tmp_path / "grpo", "train/logprob_difference/max")) > 1e-4
