@@ -11,6 +11,7 @@ apply are left out. `--check` changes nothing, and ends with 1 where a page is n
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ NO_PICTURE = "The picture is drawn from the results, and there are none yet."
 FIELDS = frozenset(
     {"name", "value", "unit", "low", "high", "n", "seeds", "peer", "peer_value", "ratio", "note"}
 )
+BY_SEED = re.compile(r"(.+), seed (\d+)")
+MAIN_VERSIONS = ("python", "torch", "transformers", "workings")
 
 
 def blocks(folder: Path = RESULTS) -> Blocks:
@@ -50,7 +53,7 @@ def blocks(folder: Path = RESULTS) -> Blocks:
             ),
             "picture": picture.replace("%s", "../images/quickstart.png"),
         },
-        ALL_RESULTS: {"all-results": describe_all(files, heading="##")},
+        ALL_RESULTS: {"all-results": describe_all(files, heading="##", all_versions=True)},
     }
 
 
@@ -73,21 +76,49 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def describe_all(files: Sequence[Mapping[str, Any]], *, heading: str) -> str:
+def describe_all(
+    files: Sequence[Mapping[str, Any]], *, heading: str, all_versions: bool = False
+) -> str:
     """One section per file, or a sentence where there is none."""
-    return "\n\n".join(describe(file, heading=heading) for file in files) or NONE_YET
+    parts = [describe(file, heading=heading, all_versions=all_versions) for file in files]
+    return "\n\n".join(parts) or NONE_YET
 
 
-def describe(file: Mapping[str, Any], *, heading: str) -> str:
-    """The file's table, below its conditions."""
-    rows = file["results"]
+def describe(file: Mapping[str, Any], *, heading: str, all_versions: bool = False) -> str:
+    """The file's tables, above their conditions."""
+    results = file["results"]
+    seeds = [row for row in results if BY_SEED.fullmatch(row["name"])]
+    others = [row for row in results if row not in seeds]
+    parts = [f"{heading} {file['benchmark']}"]
+    parts += [seeds_table(seeds)] if seeds else []
+    parts += [results_table(others)] if others else []
+    return "\n\n".join([*parts, _conditions(file, all_versions=all_versions)])
+
+
+def seeds_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Results named "WHAT, seed N" as one line for WHAT and a column for each seed."""
+    cells: dict[str, dict[int, str]] = {}
+    for row in rows:
+        match = BY_SEED.fullmatch(row["name"])
+        assert match is not None
+        interval = f" ({_interval(row)})" if row.get("low") is not None else ""
+        value = with_unit(row["value"], row.get("unit")) + interval
+        cells.setdefault(match[1], {})[int(match[2])] = value
+    seeds = sorted({seed for line in cells.values() for seed in line})
+    counts = {row.get("n") for row in rows}
+    lines = [[what, *(line.get(seed, "") for seed in seeds)] for what, line in cells.items()]
+    listed = table(["what", *(f"seed {seed}" for seed in seeds)], lines)
+    known = counts != {None} and len(counts) == 1
+    return listed + (f"\n\nIn brackets 95 % intervals; n = {_number(*counts)}." if known else "")
+
+
+def results_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One line for each result, with the columns that any of them needs."""
     columns = [column for column in COLUMNS if any(column.shows(row) for row in rows)]
-    listed = table(
+    return table(
         [column.title for column in columns],
         [[column.text(row) for column in columns] for row in rows],
     )
-    parts = [f"{heading} {file['benchmark']}", listed, _conditions(file)]
-    return "\n\n".join(part for part in parts if part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,11 +194,14 @@ def _plain(value: object) -> str:
     return str(value) if isinstance(value, str) else _number(value)
 
 
-def _conditions(file: Mapping[str, Any]) -> str:
+def _conditions(file: Mapping[str, Any], *, all_versions: bool) -> str:
+    versions = file.get("versions") or {}
+    if not all_versions:
+        versions = {key: value for key, value in versions.items() if key in MAIN_VERSIONS}
     parts = [f"`{file['command']}`"]
     parts += [f"on {_listed(file['machine'])}"] if file.get("machine") else []
     parts += [f"commit {str(file['commit'])[:12]}"] if file.get("commit") else []
-    parts += [_listed(file["versions"])] if file.get("versions") else []
+    parts += [_listed(versions)] if versions else []
     parts += [str(file["date"])] if file.get("date") else []
     return f"Measured by {'; '.join(parts)}."
 
@@ -175,7 +209,8 @@ def _conditions(file: Mapping[str, Any]) -> str:
 def _listed(value: object) -> str:
     """A description as text: a mapping becomes "torch 2.11, transformers 5.17"."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_plain(inner)}" for key, inner in value.items() if inner)
+        named = ((str(key).replace("_", " "), _plain(inner)) for key, inner in value.items())
+        return ", ".join(f"{key} {inner}" for key, inner in named if inner)
     return _plain(value)
 
 

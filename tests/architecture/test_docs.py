@@ -90,6 +90,10 @@ def test_results_become_a_table(tmp_path: Path) -> None:
         "results": [
             {"name": "quickstart/accuracy/GRPO", "value": 71.333, "unit": "%", "low": 68.9,
              "high": 73.6, "n": 500, "seeds": [0, 1, 2], "note": "mean of three seeds | greedy"},
+            {"name": "accuracy, SFT, seed 0", "value": 51.0, "unit": "%", "low": 46, "high": 55,
+             "n": 500, "seeds": [0]},
+            {"name": "accuracy, SFT, seed 1", "value": 49.25, "unit": "%", "low": 44, "high": 53,
+             "n": 500, "seeds": [1]},
             {"name": "quickstart/seconds", "value": 612, "unit": "s", "peer": "TRL",
              "peer_value": 7500.0, "ratio": 12.25}
         ]}"""
@@ -97,6 +101,12 @@ def test_results_become_a_table(tmp_path: Path) -> None:
     described = report.describe_all(report.read_results(tmp_path), heading="##")
     assert described.splitlines() == [
         "## quickstart",
+        "",
+        "| what | seed 0 | seed 1 |",
+        "| --- | --- | --- |",
+        "| accuracy, SFT | 51 % (46 to 55) | 49.25 % (44 to 53) |",
+        "",
+        "In brackets 95 % intervals; n = 500.",
         "",
         "| what | value | 95 % interval | n | seeds | compared with | ratio | note |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",

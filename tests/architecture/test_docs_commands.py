@@ -119,6 +119,19 @@ def test_messages_of_the_docs_are_the_real_ones(
         assert capsys.readouterr().err == message
 
 
+def test_the_quickstart_is_as_described() -> None:
+    """500 held-out problems, eight answers to each, and a control."""
+    run = compose(["quickstart"], kind="pipeline")
+    assert run.test.options["num_problems"] == 500  # type: ignore[union-attr]
+    assert run.test.options["terms"] == 4  # type: ignore[union-attr]
+    assert run.sft.data.train.options["terms"] == [2, 3]  # type: ignore[union-attr]
+    assert run.grpo.num_generations == 8  # type: ignore[union-attr]
+    assert run.control  # type: ignore[union-attr]
+    page = " ".join((ROOT / "docs" / "guides" / "quickstart.md").read_text().split())
+    for said in ("500 sums of four digits", "two or three digits", "samples eight answers"):
+        assert said in page
+
+
 def test_a_wrong_command_is_found(handed_over: list[str]) -> None:
     text = "```bash\nworkings grpo -c grpo \\\n    max_stepz=3   # no\n$ ls\n```\n"
     (command,) = commands_of(text)
