@@ -312,11 +312,10 @@ def build_prompting(data: DataConfig, tokenizer: Any) -> Prompting:
 
 def _describe_limited(limited: Limited[Any], what: str) -> str:
     text = f"{what}: {len(limited.kept):,} rows, the longest of {limited.longest} tokens"
-    if limited.limit is not None:
-        text += (
-            f"; limit {limited.limit}: {limited.num_dropped:,} dropped, "
-            f"{limited.num_truncated:,} truncated"
-        )
+    touched = limited.num_dropped + limited.num_truncated
+    if limited.limit is not None or touched:
+        limit = "over a limit" if limited.limit is None else f"limit {limited.limit}"
+        text += f"; {limit}: {limited.num_dropped:,} dropped, {limited.num_truncated:,} truncated"
     return text
 
 
