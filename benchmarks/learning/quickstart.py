@@ -1,6 +1,6 @@
 """Collect finished quickstarts, one per seed, into benchmarks/results/quickstart.json.
 
-    python benchmarks/learning/quickstart.py [--wall-clock SECONDS ...] FOLDER [FOLDER ...]
+    python benchmarks/learning/quickstart.py [--wall-clock SECONDS,SECONDS,...] FOLDER [FOLDER ...]
 
 A folder is what `make quickstart ARGS=seed=N` leaves in runs/quickstart; all folders must have
 answered the same held-out problems. `--wall-clock` gives, once per folder, the seconds that the
@@ -120,9 +120,12 @@ def _duration(name: str, seconds: list[float], seeds: list[int]) -> dict[str, An
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folders", nargs="+", type=Path)
-    parser.add_argument("--wall-clock", nargs="+", type=float, default=[])
+    parser.add_argument("--wall-clock", default="", metavar="SECONDS,SECONDS,...")
     arguments = parser.parse_args()
-    content = collect(arguments.folders, arguments.wall_clock)
+    wall_clock = [float(seconds) for seconds in arguments.wall_clock.split(",") if seconds]
+    if wall_clock and len(wall_clock) != len(arguments.folders):
+        parser.error(f"{len(wall_clock)} times for {len(arguments.folders)} folders")
+    content = collect(arguments.folders, wall_clock)
     RESULTS.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(arguments.folders[0] / "plots" / "quickstart.png", PICTURE)
