@@ -60,35 +60,24 @@ def preview_finding(
     return ok("first row", text, details=[end_tokens(views), *lines])
 
 
-def length_findings(
-    prompts: Sequence[Prompt],
-    *,
-    limit: int | None,
-    overlong: str,
-    max_tokens: int,
-    max_positions: int | None,
-) -> Iterator[Finding]:
-    """What the length limit does, and whether prompt and response fit into the positions."""
+def length_finding(prompts: Sequence[Prompt], *, limit: int | None, overlong: str) -> Finding:
+    """How long prompts are, and what the limit does to them."""
     lengths = [len(prompt.ids) for prompt in prompts]
     text = (
         f"median {length_percentile(lengths, 50)}, 90 % at most {length_percentile(lengths, 90)}, "
         f"longest {max(lengths)} tokens"
     )
-    over = sum(length > limit for length in lengths) if limit is not None else 0
-    if over:
-        doing = {"drop": "left out", "truncate": "shortened", "error": "refused"}[overlong]
-        text += f"; {over} of {len(lengths)} are over the limit of {limit} and {doing}"
-        report = fail if overlong == "error" or over == len(lengths) else warn
-        yield report(
-            "prompt lengths", text, "raise max_prompt_length, or set overlong=drop or truncate"
-        )
-    else:
+    over = 0 if limit is None else sum(length > limit for length in lengths)
+    if not over:
         shown = "no limit is set" if limit is None else f"all within the limit of {limit}"
-        yield ok("prompt lengths", f"{text}; {shown}")
-    longest = max((length for length in lengths if limit is None or length <= limit), default=0)
-    if overlong == "truncate" and over and limit is not None:
-        longest = limit
-    yield _positions(longest, max_tokens, max_positions)
+        return ok("prompt lengths", f"{text}; {shown}")
+    doing = {"drop": "left out", "truncate": "shortened", "error": "refused"}[overlong]
+    text += f"; {over} of {len(lengths)} are over the limit of {limit} and {doing}"
+    nothing_left = over == len(lengths) and overlong == "drop"
+    report = fail if overlong == "error" or nothing_left else warn
+    return report(
+        "prompt lengths", text, "raise max_prompt_length, or set overlong=drop or truncate"
+    )
 
 
 def row_length_finding(
@@ -124,7 +113,8 @@ def row_length_finding(
     return ok("row lengths", text)
 
 
-def _positions(longest: int, max_tokens: int, max_positions: int | None) -> Finding:
+def position_finding(longest: int, max_tokens: int, max_positions: int | None) -> Finding:
+    """Whether the longest prompt and the longest response fit into the model's positions."""
     needed = f"{longest} prompt + {max_tokens} response tokens"
     if max_positions is None:
         return ok("positions", f"{needed}; the model states no limit")

@@ -22,7 +22,8 @@ from workings.cli.doctor.findings import Finding, absent, fail, guarded, ok, war
 from workings.cli.doctor.memory import estimate_memory, memory_finding, training_memory
 from workings.cli.doctor.model_files import ModelFiles, read_model_files, text_config
 from workings.cli.doctor.prompts import (
-    length_findings,
+    length_finding,
+    position_finding,
     preview_finding,
     prompt_findings,
     row_length_finding,
@@ -76,6 +77,8 @@ def run_findings(phase: Phase) -> Iterator[Finding]:
         yield absent("the rest", "is not looked at without model, tokenizer and template")
         return
     sampling = [build_sampling(one, prompting.template) for one in _sampling_sections(phase)]
+    if not sampling:
+        yield absent("sampling", "none: there are no validation rows to sample answers to")
     yield _model(files)
     yield _template(prompting)
     yield from guarded(
@@ -123,6 +126,7 @@ class _Subject:
 
     @property
     def prompts(self) -> list[Prompt]:
+        """Of every row."""
         return [row.prompt for row in self.encoded]
 
     @property
@@ -135,9 +139,14 @@ class _Subject:
 
     @property
     def longest_prompt(self) -> int:
+        """Of those that the run keeps, in tokens; the limit, where longer ones are shortened."""
         limit = self.prompt_limit
         lengths = [len(prompt.ids) for prompt in self.prompts]
-        return max((n for n in lengths if limit is None or n <= limit), default=max(lengths))
+        if limit is None or max(lengths) <= limit:
+            return max(lengths)
+        if self.prompting.overlong == "truncate":
+            return limit
+        return max((n for n in lengths if n <= limit), default=max(lengths))
 
 
 # ----------------------------------------------------------------------------- what is set
@@ -183,12 +192,14 @@ def _prompting(phase: Phase) -> Prompting:
 
 
 def _sampling_sections(phase: Phase) -> list[SamplingConfig]:
-    """How the run samples: for training first, then for its evaluation."""
-    if isinstance(phase, SFTConfig):
-        return [phase.evaluation.sampling]
-    if isinstance(phase, GRPOConfig):
-        return [phase.sampling, phase.evaluation.sampling]
-    return [phase.sampling]
+    """How the run samples: for training first, then for its evaluation; SFT may do neither."""
+    if isinstance(phase, EvalConfig | SampleConfig):
+        return [phase.sampling]
+    evaluates = phase.data.validation is not None or phase.data.validation_fraction > 0
+    return [
+        *([phase.sampling] if isinstance(phase, GRPOConfig) else []),
+        *([phase.evaluation.sampling] if evaluates else []),
+    ]
 
 
 def _model(files: ModelFiles) -> Finding:
@@ -227,13 +238,17 @@ def _about_prompts(subject: _Subject) -> Iterator[Finding]:
     else:
         yield preview_finding(prompting.tokenizer, first.prompt, ())
     positions = getattr(text_config(subject.files), "max_position_embeddings", None)
-    yield from length_findings(
+    yield length_finding(
         subject.prompts,
         limit=subject.prompt_limit,
         overlong=prompting.overlong,
-        max_tokens=max(one.max_tokens for one in subject.sampling),
-        max_positions=positions,
     )
+    if subject.sampling:
+        yield position_finding(
+            subject.longest_prompt,
+            max(one.max_tokens for one in subject.sampling),
+            positions,
+        )
     if isinstance(phase, SFTConfig):
         yield row_length_finding(
             subject.encoded,
@@ -246,7 +261,7 @@ def _about_prompts(subject: _Subject) -> Iterator[Finding]:
 
 def _about_reward(subject: _Subject) -> Iterator[Finding]:
     phase = subject.phase
-    if isinstance(phase, SampleConfig):
+    if isinstance(phase, SampleConfig) or not subject.sampling:
         return
     answered = {problem.id for problem in subject.rows.problems}
     prompts = [prompt for prompt in subject.prompts if prompt.problem.id in answered]
@@ -290,12 +305,13 @@ def _memory(subject: _Subject) -> Finding:
 def _about_engine(subject: _Subject) -> Iterator[Finding]:
     phase = subject.phase
     policy = build_policy(phase.model, seed=phase.seed, trainable=False)
-    engine, engine_line = build_engine(phase.engine, policy)
-    yield ok("engine", engine_line.removeprefix("engine: "))
-    prompts = [p for p in subject.prompts if len(p.ids) <= subject.longest_prompt]
-    with closing(engine):
-        yield from engine_findings(
-            policy, engine, subject.sampling[0], prompts, seed=derive_seed(phase.seed, "doctor")
-        )
+    if subject.sampling:
+        engine, engine_line = build_engine(phase.engine, policy)
+        yield ok("engine", engine_line.removeprefix("engine: "))
+        fitting = [p for p in subject.prompts if len(p.ids) <= subject.longest_prompt]
+        prompts = fitting or subject.prompts
+        seed = derive_seed(phase.seed, "doctor")
+        with closing(engine):
+            yield from engine_findings(policy, engine, subject.sampling[0], prompts, seed=seed)
     if isinstance(phase, SFTConfig):
         yield loss_finding(policy, subject.encoded[:LOSS_ROWS])

@@ -1,0 +1,114 @@
+"""The memory estimate against parameters counted in a real model and sums done by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tiny import tiny_model, tiny_tokenizer
+from workings.cli.doctor.memory import (
+    MemoryEstimate,
+    estimate_memory,
+    lora_parameters,
+    memory_finding,
+    training_memory,
+)
+from workings.cli.doctor.model_files import ModelFiles, read_model_files
+from workings.config.run import GRPOConfig, LoraConfig, ModelConfig
+from workings.models.lora import add_lora
+from workings.objectives.logprobs import DEFAULT_CHUNK_BYTES
+
+LAYERS, WIDTH, KEY_WIDTH = 2, 32, 16
+
+
+@pytest.fixture(scope="module")
+def files(tiny_folder: Path) -> ModelFiles:
+    return read_model_files(ModelConfig(name_or_path=str(tiny_folder)))
+
+
+def test_parameters_are_those_of_the_model(files: ModelFiles) -> None:
+    model = tiny_model(tiny_tokenizer())
+    assert files.num_parameters == sum(p.numel() for p in model.parameters())
+
+
+def test_adapters_are_those_that_lora_adds(files: ModelFiles) -> None:
+    lora = LoraConfig(rank=4, targets=("q_proj", "v_proj", "down_proj"))
+    model = add_lora(
+        tiny_model(tiny_tokenizer()),
+        rank=4,
+        alpha=8,
+        dropout=0.0,
+        targets=lora.targets,
+        seed=0,
+    )
+    counted = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert lora_parameters(files, lora) == counted
+
+
+def test_parts_by_hand(files: ModelFiles) -> None:
+    found = estimate_memory(
+        files,
+        trained=1000,
+        added=100,
+        forward_tokens=50,
+        checkpointing=False,
+        compute_bytes=4,
+        cached_tokens=70,
+    )
+    assert found.weights == 4 * (files.num_parameters + 100)
+    assert (found.gradients, found.optimizer) == (4000, 8000)
+    assert found.activations == 50 * WIDTH * 34 * 2 * LAYERS + 2 * DEFAULT_CHUNK_BYTES
+    assert found.kv_cache == 70 * LAYERS * 2 * KEY_WIDTH * 4
+    assert found.peak == found.lasting + found.activations
+
+
+def test_checkpointing_keeps_one_layer(files: ModelFiles) -> None:
+    both = [
+        estimate_memory(
+            files,
+            trained=0,
+            added=0,
+            forward_tokens=50,
+            checkpointing=on,
+            compute_bytes=2,
+            cached_tokens=0,
+        ).activations
+        for on in (False, True)
+    ]
+    assert both[0] - both[1] == 50 * WIDTH * (34 * (LAYERS - 1) - 2 * LAYERS)
+
+
+def test_a_grpo_run_caches_the_rows_that_are_sampled_at_once(files: ModelFiles) -> None:
+    run = GRPOConfig.model_validate(
+        {
+            "name": "g",
+            "model": {"name_or_path": files.name, "device": "cpu"},
+            "data": {"train": {"path": "p"}},
+            "prompts_per_step": 4,
+            "num_generations": 8,
+            "sampling": {"max_tokens": 20},
+            "engine": {"max_batch_size": 16},
+            "batch": {"microbatch_tokens": 100},
+        }
+    )
+    found, trained = training_memory(files, run, longest_prompt=10, longest_row=30)
+    assert trained == files.num_parameters
+    assert found.kv_cache == 16 * 30 * LAYERS * 2 * KEY_WIDTH * 4
+    assert found.activations == 100 * WIDTH * 34 * 2 * LAYERS + 2 * DEFAULT_CHUNK_BYTES
+
+
+@pytest.mark.parametrize(("weights", "status"), [(1, "ok"), (10**16, "FAIL")])
+def test_what_cannot_fit_fails(weights: int, status: str) -> None:
+    estimate = MemoryEstimate(weights=weights, gradients=0, optimizer=0, activations=0, kv_cache=0)
+    found = memory_finding(estimate, device="cpu", trained=5)
+    assert found.status == status
+    assert "a rough estimate" in found.text
+
+
+def test_what_only_perhaps_fits_is_a_warning() -> None:
+    estimate = MemoryEstimate(weights=1, gradients=0, optimizer=0, activations=10**16, kv_cache=0)
+    found = memory_finding(estimate, device="cpu", trained=5)
+    assert found.status == "warn"
+    assert found.remedy is not None
+    assert found.remedy.startswith("in this order: model.gradient_checkpointing=true")
