@@ -145,3 +145,14 @@ def test_sft_stops_by_its_rule(model, tmp_path):
     more = ("evaluation.stop_metric=truncation_rate", "evaluation.stop_at=0.0")
     assert main(sft_arguments(model, tmp_path, *more)) == 0
     assert len(metric(tmp_path / "sft", "train/loss")) == 3
+
+
+def test_the_tag_template_trains_responses_in_tags(model, tmp_path, capsys):
+    rows = tmp_path / "rows.jsonl"
+    row = {"problem": "1+2", "generated_solution": "<think>1+2=3</think>", "expected_answer": "3"}
+    rows.write_text(json.dumps(row) + "\n")
+    data = ["~data", f"data.train.path={rows}", "data.template=tags"]
+    shown = ["inspect", "data", "-c", "sft", *data, f"model={{name_or_path: {model}}}"]
+    assert main(shown) == 0
+    text = capsys.readouterr().out.replace("|", "").replace("\n", "")
+    assert "<SOLUTION>3</SOLUTION>" in text

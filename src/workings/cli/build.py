@@ -30,7 +30,7 @@ from workings.data.loaded import Loaded
 from workings.data.loading import load_demonstrations, load_problems
 from workings.data.shortening import shorten_prompt
 from workings.data.split import take, train_validation_split
-from workings.data.tags import Tags
+from workings.data.tags import Tags, tag_demonstrations
 from workings.data.templates import PromptTemplate, load_template, tag_template
 from workings.errors import ConfigError
 from workings.evaluation.evaluate import evaluate
@@ -281,7 +281,12 @@ class Prompting:
     def demonstrations(
         self, rows: Sequence[Demonstration], log: Log, *, max_response_length: int | None
     ) -> tuple[EncodedDemonstration, ...]:
-        """The encoded demonstrations within the length limits."""
+        """The encoded demonstrations within the length limits.
+
+        Under the tag template a response without tags is written in them first.
+        """
+        if self.template.name == "tags":
+            rows = _in_tags(rows, Tags())
         encoded = encode_demonstrations(
             rows, self.template, self.tokenizer, system_prompt=self.system_prompt
         )
@@ -293,6 +298,12 @@ class Prompting:
         )
         log(_describe_limited(limited, "demonstrations"))
         return limited.kept
+
+
+def _in_tags(rows: Sequence[Demonstration], tags: Tags) -> list[Demonstration]:
+    plain = [row for row in rows if tags.solution_start not in row.response]
+    tagged = dict(zip(map(id, plain), tag_demonstrations(plain, tags), strict=True))
+    return [tagged.get(id(row), row) for row in rows]
 
 
 def build_prompting(data: DataConfig, tokenizer: Any) -> Prompting:

@@ -134,8 +134,19 @@ class GreedySamplingConfig(SamplingConfig):
 class EngineConfig(Section):
     """What samples."""
 
-    name: Literal["auto", "transformers", "paged", "vllm", "server", "scripted"] = "auto"
+    name: Literal["auto", "transformers", "paged", "vllm", "server"] = Field(
+        "auto", description="auto takes the best that this version has for the device."
+    )
     max_batch_size: int = Field(128, ge=1, description="Most rows decoded at once.")
+
+    @model_validator(mode="after")
+    def _is_here(self) -> EngineConfig:
+        if self.name not in ("auto", "transformers"):
+            raise ConfigError(
+                f"engine.name={self.name} is not part of this version",
+                hint="use engine.name=auto or engine.name=transformers",
+            )
+        return self
 
 
 class GraderConfig(Section):

@@ -70,7 +70,7 @@ def _causes(statistics: RolloutStatistics) -> list[tuple[bool, str]]:
             constant and lowest == NO_TAGS_REWARD,
             f"every reward is {NO_TAGS_REWARD}, the score of a text without any tag: the tag "
             "format is not learnt yet. This is usual up to about step 20; if it stays, train SFT "
-            "on the format first, and check the tags in the prompt (workings inspect prompts)",
+            "on the format first, and check the tags in the prompt (workings inspect data)",
         ),
         (
             statistics.correct_rate == 1,
@@ -79,13 +79,13 @@ def _causes(statistics: RolloutStatistics) -> list[tuple[bool, str]]:
         (
             statistics.correct_rate == 0 and statistics.format_rate == 0,
             "no completion has the format, so none can be right: teach it by SFT first, or use a "
-            "template whose format the model knows (workings inspect prompts)",
+            "template whose format the model knows (workings inspect data)",
         ),
         (
             statistics.correct_rate == 0,
             "no completion is right: the problems are too hard for this model, or the gold answers "
-            "do not match what is extracted (workings grade shows why); use easier problems, more "
-            "samples per prompt, or SFT first",
+            "do not match what is extracted (workings inspect rollouts shows both); use easier "
+            "problems, more samples per prompt, or SFT first",
         ),
         (
             constant,

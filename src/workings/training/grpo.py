@@ -121,6 +121,7 @@ def train_grpo(
             sampling,
             num_samples=config.num_generations,
             seed=derive_seed(config.seed, "rollout", state.step),
+            expected_version=state.step,
         )
         clock.lap("rollout")
         groups = grade_groups(groups, reward)

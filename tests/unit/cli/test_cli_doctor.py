@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cli_runs import grpo_arguments, run_arguments
 
-from conftest import grpo_arguments, run_arguments
 from tiny import tiny_model, tiny_tokenizer
 from workings.cli.commands import doctor as command
 from workings.cli.doctor import machine

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from cli_runs import run_arguments
 
-from conftest import run_arguments
 from workings.cli.main import main
 
 Captured = pytest.CaptureFixture[str]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cli_runs import grpo_arguments
 
-from conftest import grpo_arguments
 from workings.cli.main import main
 from workings.cli.rollout_text import describe_batch, describe_group, marks_of
 from workings.types import Grade, Problem, Prompt, Rollout, RolloutGroup, Verdict

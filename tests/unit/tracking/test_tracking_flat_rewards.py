@@ -110,8 +110,8 @@ def test_one_warning_after_so_many_flat_steps() -> None:
         "all 4 groups were flat in the last 3 steps (up to step 3): equal rewards give no "
         "gradient, so nothing is learnt (a policy loss near 0 alone would be normal). Likely "
         "cause: no completion is right: the problems are too hard for this model, or the gold "
-        "answers do not match what is extracted (workings grade shows why); use easier problems, "
-        "more samples per prompt, or SFT first."
+        "answers do not match what is extracted (workings inspect rollouts shows both); use "
+        "easier problems, more samples per prompt, or SFT first."
     )
 
 
