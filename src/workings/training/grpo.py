@@ -191,7 +191,7 @@ def train_grpo(
             {
                 **policy_metrics(outcomes),
                 **reward_metrics(groups),
-                **completion_metrics(groups),
+                **completion_metrics(groups, weight_version=state.step - 1),
                 **speed_metrics(device, seconds=clock.total, num_tokens=num_tokens),
                 **clock.metrics(),
                 "learning_rate": rate,
