@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -201,17 +202,7 @@ def problems_at(
 ) -> Loaded[Problem]:
     """The problems of a data set; their golds are checked."""
     loaded = load_problems(
-        config.path,
-        name=config.name,
-        subset=config.subset,
-        split=config.split,
-        columns=config.columns,
-        options=config.options,
-        limit=config.limit,
-        limit_order=config.limit_order,
-        seed=seed,
-        check_gold=grader.check_gold,
-        bad_gold=bad_gold,
+        **_where(config), seed=seed, check_gold=grader.check_gold, bad_gold=bad_gold
     )
     log(describe_loaded(loaded))
     return loaded
@@ -219,19 +210,14 @@ def problems_at(
 
 def demonstrations_at(config: DatasetConfig, *, seed: int, log: Log) -> Loaded[Demonstration]:
     """The demonstrations of a data set."""
-    loaded = load_demonstrations(
-        config.path,
-        name=config.name,
-        subset=config.subset,
-        split=config.split,
-        columns=config.columns,
-        options=config.options,
-        limit=config.limit,
-        limit_order=config.limit_order,
-        seed=seed,
-    )
+    loaded = load_demonstrations(**_where(config), seed=seed)
     log(describe_loaded(loaded))
     return loaded
+
+
+def _where(config: DatasetConfig) -> dict[str, Any]:
+    """The settings of a data set as the loaders take them: every field, by its own name."""
+    return {name: getattr(config, name) for name in type(config).model_fields}
 
 
 def describe_loaded(loaded: Loaded[Any]) -> str:
@@ -301,20 +287,38 @@ class Prompting:
 
 
 def _in_tags(rows: Sequence[Demonstration], tags: Tags) -> list[Demonstration]:
-    plain = [row for row in rows if tags.solution_start not in row.response]
-    tagged = dict(zip(map(id, plain), tag_demonstrations(plain, tags), strict=True))
-    return [tagged.get(id(row), row) for row in rows]
+    is_plain = [tags.solution_start not in row.response for row in rows]
+    tagged = iter(tag_demonstrations(list(compress(rows, is_plain)), tags))
+    return [next(tagged) if plain else row for row, plain in zip(rows, is_plain, strict=True)]
 
 
-def build_prompting(data: DataConfig, tokenizer: Any) -> Prompting:
-    """The prompting of a training run."""
-    template, system_prompt = build_template(
-        data.template, tokenizer, system_prompt=data.system_prompt
-    )
+def build_prompting(
+    template_name: str,
+    tokenizer: Any,
+    *,
+    system_prompt: str | None,
+    max_length: int | None = None,
+    percentile: float | None = None,
+    overlong: Any = "drop",
+) -> Prompting:
+    """The prompting by a template's name, within the limits on length."""
+    template, system_prompt = build_template(template_name, tokenizer, system_prompt=system_prompt)
     return Prompting(
         template=template,
         system_prompt=system_prompt,
         tokenizer=tokenizer,
+        max_length=max_length,
+        percentile=percentile,
+        overlong=overlong,
+    )
+
+
+def training_prompting(data: DataConfig, tokenizer: Any) -> Prompting:
+    """The prompting of a training run."""
+    return build_prompting(
+        data.template,
+        tokenizer,
+        system_prompt=data.system_prompt,
         max_length=data.max_prompt_length,
         percentile=data.prompt_length_percentile,
         overlong=data.overlong,

@@ -16,6 +16,11 @@ from workings.training.checkpointer import RunPaths
 CONFIG, ENVIRONMENT = "config.yaml", "environment.json"
 
 
+def run_folder(run: Run) -> Path:
+    """Where a run is kept, whether it has been started or not."""
+    return Path(run.output_dir).expanduser() / run.name
+
+
 def open_folder(
     run: Run, *, resume: str | None, device: dict[str, Any] | None = None
 ) -> tuple[RunPaths, list[str]]:
@@ -24,7 +29,7 @@ def open_folder(
     Without `resume` the folder must be new. The resolved configuration and the environment are
     written into it.
     """
-    folder = Path(run.output_dir).expanduser() / run.name
+    folder = run_folder(run)
     text = dump_yaml(run)  # type: ignore[arg-type]
     stored = folder / CONFIG
     notes = []

@@ -18,7 +18,6 @@ from workings.cli.build import (
     build_evaluator,
     build_grader,
     build_policy,
-    build_prompting,
     build_recorder,
     build_run_reward,
     build_sampling,
@@ -30,6 +29,7 @@ from workings.cli.build import (
     set_threads,
     split_demonstrations,
     split_problems,
+    training_prompting,
 )
 from workings.cli.folders import model_card, open_folder
 from workings.config.dump import dump_yaml, resolved
@@ -152,7 +152,7 @@ def _parts(
         policy = build_policy(config.model, seed=config.seed)
         for line in policy.report:
             recorder.log(line)
-        prompting = build_prompting(config.data, policy.tokenizer)
+        prompting = training_prompting(config.data, policy.tokenizer)
         engine, engine_line = build_engine(config.engine, policy)
         recorder.log(engine_line)
         sampling = config.sampling if isinstance(config, GRPOConfig) else config.evaluation.sampling

@@ -9,18 +9,18 @@ from pathlib import Path
 import torch
 
 from workings.cli.build import (
-    Prompting,
     build_engine,
     build_grader,
     build_policy,
+    build_prompting,
     build_run_reward,
     build_sampling,
-    build_template,
     dataset_name,
     evaluation_settings,
     problems_at,
 )
 from workings.cli.console import write_note
+from workings.cli.folders import CONFIG, run_folder
 from workings.cli.runs import run_grpo, run_sft
 from workings.config.run import DatasetConfig, GRPOConfig, ModelConfig, PipelineConfig, SFTConfig
 from workings.errors import AlreadyFinished, CheckpointError, ConfigError
@@ -74,17 +74,17 @@ def run_pipeline(config: PipelineConfig, *, resume: str | None = None) -> Pipeli
     sft = _saved_sft(config)
     if not config.skip_sft:
         measure(BASE, config.sft.model)
-        sft = _sft_phase(config.sft, resume)
+        sft = _run_phase(config.sft, resume)
     measure(
         SFT, started_from(config.sft.model, sft.final), None if config.skip_sft else sft.seconds
     )
     if config.skip_grpo:
         return PipelineResult(final=sft.final, stages=tuple(stages))
     start = started_from(config.grpo.model, sft.final)
-    grpo = _grpo_phase(config.grpo.model_copy(update={"model": start}), resume)
+    grpo = _run_phase(config.grpo.model_copy(update={"model": start}), resume)
     measure(GRPO, started_from(config.grpo.model, grpo.final), grpo.seconds)
     if config.control:
-        control = _sft_phase(control_run(config, sft, seconds=grpo.seconds), resume)
+        control = _run_phase(control_run(config, sft, seconds=grpo.seconds), resume)
         measure(CONTROL, started_from(config.sft.model, control.final), control.seconds)
     if config.test is None:
         return PipelineResult(final=grpo.final, stages=())
@@ -125,8 +125,7 @@ def measure_stage(
 
 def stage_folder(config: GRPOConfig, name: str) -> Path:
     """Where a stage's evaluation is kept: beside the phases."""
-    place = Path(config.output_dir).expanduser() / config.name
-    return place.parent / "test" / name.replace(" ", "_")
+    return run_folder(config).parent / "test" / name.replace(" ", "_")
 
 
 def started_from(model: ModelConfig, final: Path) -> ModelConfig:
@@ -165,13 +164,10 @@ def _measure(config: GRPOConfig, test: DatasetConfig, model: ModelConfig, folder
 
     with build_grader(config.grader) as grader:
         policy = build_policy(model, seed=config.seed, trainable=False)
-        template, system_prompt = build_template(
-            config.data.template, policy.tokenizer, system_prompt=config.data.system_prompt
-        )
-        prompting = Prompting(
-            template=template,
-            system_prompt=system_prompt,
-            tokenizer=policy.tokenizer,
+        prompting = build_prompting(
+            config.data.template,
+            policy.tokenizer,
+            system_prompt=config.data.system_prompt,
             max_length=config.data.max_prompt_length,
             overlong="error",
         )
@@ -179,7 +175,7 @@ def _measure(config: GRPOConfig, test: DatasetConfig, model: ModelConfig, folder
         problems = problems_at(
             test, seed=0, grader=grader, bad_gold=config.data.bad_gold, log=ignore
         ).items
-        sampling = build_sampling(config.evaluation.sampling, template, logprobs=False)
+        sampling = build_sampling(config.evaluation.sampling, prompting.template, logprobs=False)
         reward = build_run_reward(
             config.reward,
             grader,
@@ -212,45 +208,37 @@ def _measure(config: GRPOConfig, test: DatasetConfig, model: ModelConfig, folder
     _release()
 
 
-def _sft_phase(config: SFTConfig, resume: str | None) -> Phase:
+def _run_phase(config: SFTConfig | GRPOConfig, resume: str | None) -> Phase:
+    started = _started(config, resume)
     try:
-        result, final = run_sft(config, resume=_started(config, resume))
-        seconds = result.state.elapsed_seconds
+        if isinstance(config, SFTConfig):
+            result, final = run_sft(config, resume=started)
+        else:
+            result, final = run_grpo(config, resume=started)
+        phase = Phase(final=final, seconds=result.state.elapsed_seconds)
     except AlreadyFinished:
-        final, seconds = _finished(config, "sft")
+        phase = _finished(config)
     _release()
-    return Phase(final=final, seconds=seconds)
-
-
-def _grpo_phase(config: GRPOConfig, resume: str | None) -> Phase:
-    try:
-        result, final = run_grpo(config, resume=_started(config, resume))
-        seconds = result.state.elapsed_seconds
-    except AlreadyFinished:
-        final, seconds = _finished(config, "grpo")
-    _release()
-    return Phase(final=final, seconds=seconds)
+    return phase
 
 
 def _started(config: SFTConfig | GRPOConfig, resume: str | None) -> str | None:
     """Resume a phase only where it has been started."""
-    folder = Path(config.output_dir).expanduser() / config.name
-    return resume if (folder / "config.yaml").is_file() else None
+    return resume if (run_folder(config) / CONFIG).is_file() else None
 
 
-def _finished(config: SFTConfig | GRPOConfig, kind: str) -> tuple[Path, float]:
-    paths = RunPaths(
-        folder=Path(config.output_dir).expanduser() / config.name, layout=config.layout
-    )
+def _finished(config: SFTConfig | GRPOConfig) -> Phase:
+    paths = RunPaths(folder=run_folder(config), layout=config.layout)
     latest = latest_checkpoint(paths.checkpoints)
     if latest.path is None:
         raise CheckpointError(f"{paths.folder} has a final model but no whole checkpoint")
-    return paths.final, TrainerState.read(latest.path / STATE, kind=kind).elapsed_seconds
+    state = TrainerState.read(latest.path / STATE, kind=config.kind)
+    return Phase(final=paths.final, seconds=state.elapsed_seconds)
 
 
 def _saved_sft(config: PipelineConfig) -> Phase:
     """What an earlier SFT saved; ConfigError where SFT is skipped and there is nothing."""
-    final = Path(config.sft.output_dir).expanduser() / config.sft.name / "final"
+    final = RunPaths(folder=run_folder(config.sft), layout=config.sft.layout).final
     if config.skip_sft and not final.is_dir():
         raise ConfigError(
             f"skip_sft is set, but SFT has saved nothing in {final}",

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from workings.errors import ModelError
-from workings.models.weights import has_adapter
+from workings.models.weights import gathered, has_adapter
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
@@ -66,7 +66,7 @@ def save_adapter(model: Any, folder: Path, *, trained: bool) -> None:
     if not has_adapter(model):
         raise ModelError("the model has no adapter to save; save the full model instead")
     tensors = {
-        name: _gathered(tensor).contiguous()
+        name: gathered(tensor).cpu().contiguous()
         for name, tensor in get_peft_model_state_dict(model, save_embedding_layers=False).items()
     }
     zero = [name for name, tensor in tensors.items() if not bool(tensor.any())]
@@ -222,12 +222,6 @@ def _check_keys(peft_model: Any, tensors: dict[str, torch.Tensor], path: Path) -
                 f"this base needs {list(tensor.shape)}",
                 hint="check that it was trained on this base model",
             )
-
-
-def _gathered(tensor: torch.Tensor) -> torch.Tensor:
-    full = getattr(tensor, "full_tensor", None)
-    whole: torch.Tensor = tensor if full is None else full()
-    return whole.detach().cpu()
 
 
 def _cuda_devices(model: Any) -> list[int]:

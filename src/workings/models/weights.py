@@ -40,7 +40,7 @@ def named_full_weights(policy: Any) -> Iterator[tuple[str, torch.Tensor]]:
     model = base_model(policy)
     if not has_adapter(policy):
         for name, parameter in model.named_parameters():
-            yield name, _gathered(parameter)
+            yield name, gathered(parameter)
     else:
         from peft.tuners.lora import LoraLayer
 
@@ -50,15 +50,15 @@ def named_full_weights(policy: Any) -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in model.named_parameters():
             owner, _, leaf = name.rpartition(".base_layer.")
             if owner in layers:
-                tensor = _gathered(parameter)
+                tensor = gathered(parameter)
                 merged = _merged(tensor, layers[owner], owner) if leaf == "weight" else tensor
                 yield f"{owner}.{leaf}", merged
             elif ".lora_" not in name:
-                yield name, _gathered(parameter)
+                yield name, gathered(parameter)
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     for name, tensor in model.state_dict().items():
         if name not in parameters and ".lora_" not in name:
-            yield name, _gathered(tensor)
+            yield name, gathered(tensor)
 
 
 def merged_state(policy: Any) -> dict[str, torch.Tensor]:
@@ -66,7 +66,8 @@ def merged_state(policy: Any) -> dict[str, torch.Tensor]:
     return {name: tensor.to("cpu", copy=True) for name, tensor in named_full_weights(policy)}
 
 
-def _gathered(tensor: torch.Tensor) -> torch.Tensor:
+def gathered(tensor: torch.Tensor) -> torch.Tensor:
+    """The whole of a tensor that may be sharded, without its gradient history."""
     full = getattr(tensor, "full_tensor", None)
     whole: torch.Tensor = tensor.detach() if full is None else full().detach()
     return whole
@@ -94,8 +95,8 @@ def _merged(weight: torch.Tensor, layer: Any, name: str) -> torch.Tensor:
     merged = weight.to(dtype, copy=True)
     for adapter in layer.active_adapters:
         if adapter in layer.lora_A:
-            down = _gathered(layer.lora_A[adapter].weight).to(dtype)
-            up = _gathered(layer.lora_B[adapter].weight).to(dtype)
+            down = gathered(layer.lora_A[adapter].weight).to(dtype)
+            up = gathered(layer.lora_B[adapter].weight).to(dtype)
             left, right = (down.T, up.T) if layer.fan_in_fan_out else (up, down)
             merged.addmm_(left, right, alpha=layer.scaling[adapter])
     return merged.to(weight.dtype)

@@ -91,6 +91,7 @@ class Checkpointer:
         self._save_total_limit = save_total_limit
         self._keep_best = keep_best
         self._model_card = model_card
+        self._saved: TrainerState | None = None
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> TrainerState | None:
         """The state resumed from, its weights and optimizer in place; None from the start.
@@ -118,7 +119,13 @@ class Checkpointer:
         return state
 
     def save(self, state: TrainerState, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Write the checkpoint of `state.step`, then remove the oldest beyond the limit."""
+        """Write the checkpoint of `state.step`, then remove the oldest beyond the limit.
+
+        A state that was the last one saved stands already: the end of a run may fall on a step
+        that is saved anyway.
+        """
+        if state == self._saved:
+            return
 
         def write(folder: Path) -> None:
             save_policy(model, self._tokenizer, folder, trained=False)
@@ -133,6 +140,7 @@ class Checkpointer:
             save_total_limit=self._save_total_limit,
             keep=[folder for folder in best if folder.is_dir()],
         )
+        self._saved = state
 
     def keep_best(self, state: TrainerState, model: nn.Module) -> None:
         """Store the policy as the best, where this step has the best validation so far."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from workings.errors import ModelError
+from workings.models.weights import base_model
 from workings.objectives.logprobs import DEFAULT_CHUNK_BYTES, token_logprobs
 from workings.training.packing import Layout, MicroBatch
 
@@ -37,14 +37,9 @@ class Head:
     softcap: float | None
 
 
-def causal_model(model: nn.Module) -> Any:
-    """The Hugging Face causal model inside `model` (a peft wrapper is taken off)."""
-    return model.get_base_model() if hasattr(model, "peft_config") else model  # type: ignore[operator]
-
-
 def head_of(model: nn.Module) -> Head:
     """The head of a Hugging Face causal model; raises ModelError where it is not a plain linear."""
-    inner = causal_model(model)
+    inner = base_model(model)
     linear = inner.get_output_embeddings()
     if not isinstance(linear, nn.Linear) or type(linear).__module__.startswith("peft"):
         raise ModelError(
@@ -65,7 +60,7 @@ def check_head(model: nn.Module) -> None:
     A family that does something to its logits that `head_of` does not know would otherwise train
     on wrong probabilities without a sign.
     """
-    inner = causal_model(model)
+    inner = base_model(model)
     ids = torch.tensor([[1, 2]], device=inner.device)
     with torch.no_grad():
         wanted = inner(input_ids=ids, use_cache=False).logits.float()
@@ -88,7 +83,7 @@ def choose_layout(model: nn.Module, wanted: str, *, grouped: bool) -> Layout:
     Models whose layers see only a window or keep a recurrent state cannot use a block mask; they
     get `padded`, and asking them for anything else raises ModelError.
     """
-    config = causal_model(model).config
+    config = base_model(model).config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     implementation = getattr(config, "_attn_implementation", "sdpa")
@@ -115,7 +110,7 @@ def response_scores(
     chunk_bytes: int = DEFAULT_CHUNK_BYTES,
 ) -> ResponseScores:
     """Scores of every trained token of a microbatch; the caller sets gradient and train mode."""
-    inner = causal_model(model)
+    inner = base_model(model)
     mask = batch.attention_mask
     if mask is not None and getattr(inner.config, "_attn_implementation", "sdpa") == "eager":
         dtype = autocast or next(inner.parameters()).dtype

@@ -26,6 +26,7 @@ from workings.models.weights import named_full_weights
 from workings.objectives.advantages import group_advantages
 from workings.objectives.reductions import StepTotals
 from workings.rewards.four_classes import answer_right, format_right
+from workings.rewards.length import kept_when_masking_overlong
 from workings.rewards.reward import Reward, grade_groups
 from workings.rewards.reward_metrics import check_grader, reward_metrics
 from workings.rollout.collect import collect_groups, completion_metrics
@@ -51,6 +52,7 @@ from workings.training.progress import (
     TrainResult,
     after_evaluation,
     due,
+    finish_run,
     nonfinite_in_a_row,
     stopped,
 )
@@ -213,17 +215,14 @@ def train_grpo(
         if stop.requested and state.step < config.max_steps:
             raise stopped(stop, state)
 
-    if (
-        evaluate is not None
-        and config.evaluation.at_end
-        and not due(state.step, config.evaluation.every_steps)
-    ):
-        evaluation = evaluate(state.step)
-        state = after_evaluation(state, evaluation)
-        checkpointer.keep_best(state, model)
-    checkpointer.save(state, model, optimizer)
-    checkpointer.save_final(model)
-    return TrainResult(state=state, evaluation=evaluation)
+    measured = not config.evaluation.at_end or due(state.step, config.evaluation.every_steps)
+    return finish_run(
+        TrainResult(state=state, evaluation=evaluation),
+        model,
+        optimizer,
+        checkpointer=checkpointer,
+        evaluate=None if measured else evaluate,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,10 +257,9 @@ def update_rows(
     mask_truncated = config.objective.mask_truncated
     rows: list[TrainRow] = []
     for number, (group, line) in enumerate(zip(groups, advantages.tolist(), strict=True)):
-        for rollout, advantage in zip(group.rollouts, line, strict=True):
-            trained = rollout.reward is not None and not (
-                mask_truncated and rollout.finish_reason == "length"
-            )
+        whole = kept_when_masking_overlong([rollout.finish_reason for rollout in group.rollouts])
+        for rollout, advantage, is_whole in zip(group.rollouts, line, whole, strict=True):
+            trained = rollout.reward is not None and (is_whole or not mask_truncated)
             rows.append(
                 TrainRow(
                     key=len(rows),

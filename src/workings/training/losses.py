@@ -83,14 +83,15 @@ def policy_gradient_loss(
         if correction_cap is not None:
             correction = truncated_importance(mismatch, cap=correction_cap)
         value = weighted_loss(token_loss, weights, correction)
-        low, high = clipped_tokens(
-            logprobs,
-            old,
-            advantages.expand_as(logprobs),
-            epsilon=epsilon,
-            epsilon_high=epsilon_high,
-        )
-        clips = surrogate == "ppo_clip"
+        low = high = torch.zeros_like(mask)
+        if surrogate == "ppo_clip":
+            low, high = clipped_tokens(
+                logprobs,
+                old,
+                advantages,
+                epsilon=epsilon,
+                epsilon_high=epsilon_high,
+            )
         ratio = log_ratio(logprobs.detach(), old).exp()
         gap = (old - batch.sampling_logprobs).abs()
         scored = mask & ~torch.isnan(gap)
@@ -99,8 +100,8 @@ def policy_gradient_loss(
             sums={
                 "tokens": mask.sum(),
                 "entropy": _total(scores.entropies, mask),
-                "clip_low": (low & mask).sum() * clips,
-                "clip_high": (high & mask).sum() * clips,
+                "clip_low": (low & mask).sum(),
+                "clip_high": (high & mask).sum(),
                 "ratio": _total(ratio, mask),
                 "mismatch": _total(mismatch, mask),
                 "scored": scored.sum(),

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import torch
+from torch import nn
+
 from workings.errors import ConfigError, StoppedBySignal, TrainingError, unknown_name
+from workings.training.checkpointer import Checkpointer
 from workings.training.state import TrainerState
 from workings.training.stop import StopRequest
 
@@ -44,6 +48,25 @@ def after_evaluation(
     if stop_metric not in evaluation:
         raise ConfigError(unknown_name("evaluation.stop_metric", stop_metric, evaluation))
     return replace(state, stopped_by_rule=evaluation[stop_metric] >= stop_at)
+
+
+def finish_run(
+    result: TrainResult,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    *,
+    checkpointer: Checkpointer,
+    evaluate: Evaluator | None,
+) -> TrainResult:
+    """The result after the last evaluation (None leaves it out), with the end of the run saved."""
+    if evaluate is not None:
+        evaluation = evaluate(result.state.step)
+        state = after_evaluation(result.state, evaluation)
+        checkpointer.keep_best(state, model)
+        result = TrainResult(state=state, evaluation=evaluation)
+    checkpointer.save(result.state, model, optimizer)
+    checkpointer.save_final(model)
+    return result
 
 
 def nonfinite_in_a_row(skipped: bool, before: int, *, most: int) -> int:

@@ -31,6 +31,7 @@ from workings.training.progress import (
     TrainResult,
     after_evaluation,
     due,
+    finish_run,
     nonfinite_in_a_row,
     stopped,
 )
@@ -161,17 +162,14 @@ def train_sft(
             checkpointer.save(state, model, optimizer)
         if stop.requested and not finished():
             raise stopped(stop, state)
-    if (
-        evaluate is not None
-        and config.evaluation.at_end
-        and not due(state.step, config.evaluation.every_steps)
-    ):
-        evaluation = evaluate(state.step)
-        state = after_evaluation(state, evaluation)
-        checkpointer.keep_best(state, model)
-    checkpointer.save(state, model, optimizer)
-    checkpointer.save_final(model)
-    return TrainResult(state=state, evaluation=evaluation)
+    measured = not config.evaluation.at_end or due(state.step, config.evaluation.every_steps)
+    return finish_run(
+        TrainResult(state=state, evaluation=evaluation),
+        model,
+        optimizer,
+        checkpointer=checkpointer,
+        evaluate=None if measured else evaluate,
+    )
 
 
 def demonstration_row(

@@ -16,10 +16,10 @@ from workings.cli.build import (
     build_engine,
     build_grader,
     build_policy,
+    build_prompting,
     build_recorder,
     build_run_reward,
     build_sampling,
-    build_template,
     dataset_name,
     demonstrations_at,
     evaluation_settings,
@@ -31,7 +31,7 @@ from workings.cli.build import (
 )
 from workings.cli.console import write_data, write_note
 from workings.cli.evaluation_report import evaluation_report
-from workings.cli.folders import open_folder
+from workings.cli.folders import open_folder, run_folder
 from workings.cli.sampling_text import describe_sampling
 from workings.config.dump import resolved
 from workings.config.run import DataConfig, DatasetConfig, EvalConfig
@@ -104,7 +104,7 @@ def _open(config: EvalConfig, names: list[str], resume: str | None) -> Path:
             f"--resume {resume}: an evaluation has no checkpoints",
             hint="--resume alone goes on with the evaluation that name and output_dir say",
         )
-    folder = Path(config.output_dir).expanduser() / config.name
+    folder = run_folder(config)
     finished = [name for name in names if (folder / name / SUMMARY_FILE).is_file()]
     if finished and resume is None:
         raise ConfigError(
@@ -134,12 +134,17 @@ class _Parts:
 
 def _parts(config: EvalConfig, folder: Path, grader: Grader, recorder: Recorder) -> _Parts:
     policy = build_policy(config.model, seed=config.seed, trainable=False)
-    template, system_prompt = build_template(
-        config.template, policy.tokenizer, system_prompt=config.system_prompt
-    )
     held_out = config.held_out
+    prompting = build_prompting(
+        config.template,
+        policy.tokenizer,
+        system_prompt=config.system_prompt,
+        max_length=config.max_prompt_length,
+        percentile=held_out.prompt_length_percentile if held_out else None,
+        overlong=config.overlong,
+    )
     engine, engine_line = build_engine(config.engine, policy)
-    sampling = build_sampling(config.sampling, template, logprobs=False)
+    sampling = build_sampling(config.sampling, prompting.template, logprobs=False)
     for line in (*policy.report, engine_line, describe_sampling(sampling)):
         recorder.log(line)
     # As training does before each of its evaluations.
@@ -148,14 +153,7 @@ def _parts(config: EvalConfig, folder: Path, grader: Grader, recorder: Recorder)
         config=config,
         folder=folder,
         policy=policy,
-        prompting=Prompting(
-            template=template,
-            system_prompt=system_prompt,
-            tokenizer=policy.tokenizer,
-            max_length=config.max_prompt_length,
-            percentile=held_out.prompt_length_percentile if held_out else None,
-            overlong=config.overlong,
-        ),
+        prompting=prompting,
         engine=engine,
         engine_line=engine_line,
         sampling=sampling,

@@ -9,12 +9,12 @@ from workings.cli.build import (
     Prompting,
     build_grader,
     build_prompting,
-    build_template,
     build_tokenizer,
     demonstrations_at,
     problems_at,
     split_demonstrations,
     split_problems,
+    training_prompting,
 )
 from workings.cli.colour import paint
 from workings.cli.console import write_data
@@ -58,7 +58,7 @@ def _inspect(config: SFTConfig | GRPOConfig | EvalConfig, limit: int, say: Say) 
         for dataset in config.datasets:
             _show_prompts(prompting, _problems(config, dataset, say), limit, say)
         return
-    prompting = build_prompting(config.data, tokenizer)
+    prompting = training_prompting(config.data, tokenizer)
     say(describe_template(prompting))
     if isinstance(config, GRPOConfig):
         problems = _problems(config, config.data.train, say)
@@ -95,13 +95,10 @@ def describe_lengths(what: str, lengths: Sequence[int]) -> str:
 
 
 def _evaluation_prompting(config: EvalConfig, tokenizer: object) -> Prompting:
-    template, system_prompt = build_template(
-        config.template, tokenizer, system_prompt=config.system_prompt
-    )
-    return Prompting(
-        template=template,
-        system_prompt=system_prompt,
-        tokenizer=tokenizer,
+    return build_prompting(
+        config.template,
+        tokenizer,
+        system_prompt=config.system_prompt,
         max_length=config.max_prompt_length,
         overlong=config.overlong,
     )

@@ -11,12 +11,12 @@ from workings.cli.build import (
     build_engine,
     build_grader,
     build_policy,
-    build_prompting,
     build_run_reward,
     build_sampling,
     problems_at,
     set_threads,
     split_problems,
+    training_prompting,
 )
 from workings.cli.console import write_data, write_note
 from workings.cli.folders import CONFIG
@@ -120,7 +120,7 @@ def _show_groups(
 def _show_fresh(config: GRPOConfig, *, limit: int) -> None:
     set_threads(config.num_threads)
     policy = build_policy(config.model, seed=config.seed, trainable=False)
-    prompting = build_prompting(config.data, policy.tokenizer)
+    prompting = training_prompting(config.data, policy.tokenizer)
     engine, engine_line = build_engine(config.engine, policy)
     sampling = build_sampling(config.sampling, prompting.template)
     for line in (*policy.report, engine_line, describe_sampling(sampling)):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workings.cli.console import write_data
+from workings.cli.folders import run_folder
 from workings.cli.stages import PipelineResult, run_pipeline, stage_folder
 from workings.config.run import PipelineConfig
 from workings.errors import ConfigError
@@ -36,10 +37,9 @@ def run(config: PipelineConfig, *, resume: str | None, fresh: bool) -> int:
     result = run_pipeline(config, resume=resume)
     summary = summarise(config, result, seconds=time.perf_counter() - started)
     (folder / SUMMARY).write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-    grpo = Path(config.grpo.output_dir).expanduser() / config.grpo.name
     plots = plot_quickstart(
         {stage.name: stage.accuracy for stage in result.stages},
-        grpo / "metrics.jsonl",
+        run_folder(config.grpo) / "metrics.jsonl",
         folder / "plots" / "quickstart.png",
         validation_metric="eval/accuracy" if config.grpo.evaluation.every_steps else None,
         title="SmolLM2-135M learns to add" if _is_default(config) else None,
@@ -114,7 +114,7 @@ def _question(config: PipelineConfig) -> str:
 
 
 def _folder(config: PipelineConfig) -> Path:
-    return (Path(config.grpo.output_dir).expanduser() / config.grpo.name).parent
+    return run_folder(config.grpo).parent
 
 
 def _is_default(config: PipelineConfig) -> bool:

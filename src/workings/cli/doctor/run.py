@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 
 from workings.cli.build import (
     Prompting,
     build_engine,
     build_grader,
     build_policy,
+    build_prompting,
     build_run_reward,
     build_sampling,
-    build_template,
     build_tokenizer,
 )
 from workings.cli.doctor.engine import engine_findings, loss_finding
@@ -31,7 +30,7 @@ from workings.cli.doctor.prompts import (
 from workings.cli.doctor.rewards import reward_findings
 from workings.cli.doctor.rows import FirstRows, Phase, first_rows
 from workings.cli.doctor.special import special_token_findings
-from workings.cli.folders import CONFIG
+from workings.cli.folders import CONFIG, run_folder
 from workings.cli.sampling_text import describe_sampling
 from workings.config.run import (
     AnyRun,
@@ -155,7 +154,7 @@ class _Subject:
 def _settings(phase: Phase) -> Iterator[Finding]:
     if isinstance(phase, SampleConfig):
         return
-    folder = Path(phase.output_dir).expanduser() / phase.name
+    folder = run_folder(phase)
     if (folder / CONFIG).is_file():
         yield warn(
             "folder", f"{folder} exists", "--resume goes on with it; name=... is another run"
@@ -175,16 +174,13 @@ def _settings(phase: Phase) -> Iterator[Finding]:
 def _prompting(phase: Phase) -> Prompting:
     tokenizer = build_tokenizer(phase.model)
     section = phase if isinstance(phase, EvalConfig | SampleConfig) else phase.data
-    template, system_prompt = build_template(
-        section.template, tokenizer, system_prompt=section.system_prompt
-    )
     if isinstance(section, SampleConfig):
-        return Prompting(template=template, system_prompt=system_prompt, tokenizer=tokenizer)
+        return build_prompting(section.template, tokenizer, system_prompt=section.system_prompt)
     held_out = section.held_out if isinstance(section, EvalConfig) else section
-    return Prompting(
-        template=template,
-        system_prompt=system_prompt,
-        tokenizer=tokenizer,
+    return build_prompting(
+        section.template,
+        tokenizer,
+        system_prompt=section.system_prompt,
         max_length=section.max_prompt_length,
         percentile=held_out.prompt_length_percentile if held_out else None,
         overlong=section.overlong,
