@@ -9,7 +9,7 @@ from generators.blocks import ROOT, Blocks, table
 from typer.main import get_command
 
 from workings.cli.main import app
-from workings.config.run import RUN_TYPES
+from workings.config.kinds import RUN_TYPES
 from workings.config.sources import read_yaml, shipped_folder, shipped_names
 
 PAGE = ROOT / "docs" / "reference" / "commands.md"

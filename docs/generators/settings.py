@@ -9,8 +9,8 @@ from generators.commands import leading_comment
 
 from workings.config.aliases import ALIASES, CONFIG_NAMES, OLDER, REFUSALS, Alias
 from workings.config.fields import Setting, settings_of
+from workings.config.kinds import RUN_TYPES
 from workings.config.objective import PRESETS
-from workings.config.run import RUN_TYPES
 from workings.config.section import Section
 from workings.config.sources import read_yaml, shipped_folder
 from workings.config.words import show

@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from workings.config.compose import compose, compose_with_notes
+from workings.config.kinds import RUN_TYPES
 from workings.config.objective import PRESETS, ObjectiveConfig
 from workings.config.run import (
-    RUN_TYPES,
     DataConfig,
     DatasetConfig,
     EngineConfig,

@@ -17,7 +17,7 @@ import workings
 from workings.cli.console import write_data, write_error, write_note
 from workings.cli.options import overrides_from, with_resume_value
 from workings.cli.settings_help import RunCommand
-from workings.config.run import AnyRun
+from workings.config.kinds import AnyRun
 from workings.errors import AlreadyFinished, ConfigError, DataError, StoppedBySignal, WorkingsError
 
 # typer's own base of every wrong use of an option; not exported by name in all of its versions.

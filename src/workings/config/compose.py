@@ -23,18 +23,11 @@ from workings.config.aliases import OLDER
 from workings.config.datasets import expand_datasets
 from workings.config.earlier import rename
 from workings.config.keys import PHASES
+from workings.config.kinds import RUN_TYPES, AnyRun
 from workings.config.older import settle
 from workings.config.overrides import Assignment, Overrides, read_overrides
 from workings.config.problems import explain
-from workings.config.run import (
-    RUN_TYPES,
-    AnyRun,
-    EvalConfig,
-    GRPOConfig,
-    PipelineConfig,
-    SampleConfig,
-    SFTConfig,
-)
+from workings.config.run import EvalConfig, GRPOConfig, PipelineConfig, SampleConfig, SFTConfig
 from workings.config.sources import (
     GROUP_SECTIONS,
     Source,

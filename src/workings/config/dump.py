@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from workings.config.run import AnyRun
+from workings.config.kinds import AnyRun
 from workings.config.yaml_text import yaml_text
 
 _INTERPOLATION = re.compile(r"(\\*)\$\{")

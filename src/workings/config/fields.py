@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import annotated_types
 from pydantic.fields import FieldInfo
 
-from workings.config.run import RUN_TYPES
+from workings.config.kinds import RUN_TYPES
 from workings.config.section import Section
 
 _PLAIN = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}

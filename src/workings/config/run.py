@@ -485,13 +485,3 @@ class SampleConfig(Section):
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig()
     num_samples: int = Field(1, ge=1, description="Answers to the question.")
-
-
-AnyRun = SFTConfig | GRPOConfig | PipelineConfig | EvalConfig | SampleConfig
-RUN_TYPES: dict[str, type[AnyRun]] = {
-    "sft": SFTConfig,
-    "grpo": GRPOConfig,
-    "pipeline": PipelineConfig,
-    "eval": EvalConfig,
-    "sample": SampleConfig,
-}

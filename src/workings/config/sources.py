@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from workings.config.aliases import CONFIG_NAMES
-from workings.config.run import RUN_TYPES
+from workings.config.kinds import RUN_TYPES
 from workings.config.trees import Tree
 from workings.errors import ConfigError, unknown_name
 

@@ -7,8 +7,8 @@ import pytest
 from workings.cli.options import overrides_from, with_resume_value
 from workings.config.compose import compose
 from workings.config.fields import settings_of
+from workings.config.kinds import RUN_TYPES
 from workings.config.overrides import read_overrides
-from workings.config.run import RUN_TYPES
 from workings.errors import ConfigError
 
 

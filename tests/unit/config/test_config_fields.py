@@ -7,7 +7,8 @@ from typing import Any, Literal
 import pytest
 
 from workings.config.fields import describe_type, find_setting, settings_of
-from workings.config.run import RUN_TYPES, LoraConfig, SamplingConfig
+from workings.config.kinds import RUN_TYPES
+from workings.config.run import LoraConfig, SamplingConfig
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from workings.config.fields import settings_of
 from workings.config.keys import find_key, resolve_key, unknown_key
-from workings.config.run import RUN_TYPES
+from workings.config.kinds import RUN_TYPES
 from workings.errors import ConfigError
 
 

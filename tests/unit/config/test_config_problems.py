@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from workings.config.kinds import RUN_TYPES
 from workings.config.problems import explain
-from workings.config.run import RUN_TYPES
 
 
 def _explain(values: dict[str, Any], kind: str) -> str:

@@ -7,7 +7,7 @@ from workings.cli.console import write_data
 from workings.cli.doctor.findings import Finding, format_finding, summary
 from workings.cli.doctor.machine import machine_findings
 from workings.cli.doctor.run import phases_of, run_findings
-from workings.config.run import AnyRun
+from workings.config.kinds import AnyRun
 
 
 def run(config: AnyRun | None) -> int:

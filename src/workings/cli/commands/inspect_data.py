@@ -19,8 +19,8 @@ from workings.cli.build import (
 from workings.cli.colour import paint
 from workings.cli.console import write_data
 from workings.cli.token_text import end_tokens, token_lines
+from workings.config.kinds import AnyRun
 from workings.config.run import (
-    AnyRun,
     DatasetConfig,
     EvalConfig,
     GRPOConfig,

@@ -32,8 +32,8 @@ from workings.cli.doctor.rows import FirstRows, Phase, first_rows
 from workings.cli.doctor.special import special_token_findings
 from workings.cli.folders import CONFIG, run_folder
 from workings.cli.sampling_text import describe_sampling
+from workings.config.kinds import AnyRun
 from workings.config.run import (
-    AnyRun,
     EvalConfig,
     GRPOConfig,
     PipelineConfig,
