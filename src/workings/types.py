@@ -152,10 +152,15 @@ class Rollout:
     """A completion on its way through training; token sequences have the length of `ids`.
 
     Attributes:
-        ids, sampling_logprobs, kept_mass, text, finish_reason, weight_version: as in `Sample`.
+        ids, sampling_logprobs, kept_mass, text, finish_reason: as in `Sample`.
         mask: True where the token is trained.
-        off_policy: True where the token came from elsewhere (a demonstration, a teacher prefix).
-        source: where the rollout as a whole came from.
+        off_policy: True where the token came from elsewhere (a demonstration, a teacher prefix,
+            a replayed rollout).
+        source: where the rollout as a whole came from; "policy" where no token is off-policy.
+        weight_version: as in `Sample`; -1 where no weights of this run sampled it.
+        recorded_logprobs: natural log of the probability of each off-policy token under whatever
+            produced it (the teacher, or the policy of the step that it is replayed from); NaN at
+            tokens without one; empty where nothing is recorded.
         reward: the weighted total; None before grading, and after it where the gold is unusable
             (such a row leaves the statistics and the loss).
         components: reward by component name, unweighted.
@@ -171,6 +176,7 @@ class Rollout:
     finish_reason: FinishReason
     weight_version: int
     source: RolloutSource = "policy"
+    recorded_logprobs: Sequence[float] = ()
     reward: float | None = None
     components: Mapping[str, float] = field(default_factory=dict)
     grade: Grade | None = None
@@ -182,6 +188,8 @@ class Rollout:
             "mask": len(self.mask),
             "off_policy": len(self.off_policy),
         }
+        if self.recorded_logprobs:
+            lengths["recorded_logprobs"] = len(self.recorded_logprobs)
         wrong = {name: n for name, n in lengths.items() if n != len(self.ids)}
         if wrong:
             raise ValueError(f"rollout of {len(self.ids)} tokens has other lengths: {wrong}")

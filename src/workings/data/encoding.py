@@ -161,16 +161,9 @@ def encode_demonstration(
         special_text=special_text,
         special=special,
     )
-    eos_id, eos = tokenizer.eos_token_id, tokenizer.eos_token
-    if eos_id is None or not eos:
-        raise TemplateError(
-            "this tokenizer has no EOS token, so a model could not learn where a response ends",
-            hint="set eos_token in the tokenizer's configuration",
-        )
-    response = demonstration.response.removesuffix(eos)
-    if prompt.text:
-        response = without_opened_thought(response, prompt.text, thought_tag=template.thought_tag)
-    ids = (*_response_ids(demonstration, response, tokenizer, special, special_text), eos_id)
+    ids = encode_response(
+        demonstration, prompt.text, template, tokenizer, special=special, special_text=special_text
+    )
     truncated = max_response_length is not None and len(ids) > max_response_length
     return EncodedDemonstration(
         demonstration=demonstration,
@@ -178,6 +171,28 @@ def encode_demonstration(
         response_ids=ids[:max_response_length] if truncated else ids,
         truncated=truncated,
     )
+
+
+def encode_response(
+    demonstration: Demonstration,
+    prompt: str,
+    template: PromptTemplate,
+    tokenizer: Tokenizer,
+    *,
+    special: SpecialTokens,
+    special_text: SpecialText = "plain",
+) -> tuple[int, ...]:
+    """The ids of the row's response after the prompt with this text, EOS last and once."""
+    eos_id, eos = tokenizer.eos_token_id, tokenizer.eos_token
+    if eos_id is None or not eos:
+        raise TemplateError(
+            "this tokenizer has no EOS token, so a model could not learn where a response ends",
+            hint="set eos_token in the tokenizer's configuration",
+        )
+    response = demonstration.response.removesuffix(eos)
+    if prompt:
+        response = without_opened_thought(response, prompt, thought_tag=template.thought_tag)
+    return (*_response_ids(demonstration, response, tokenizer, special, special_text), eos_id)
 
 
 def encode_demonstrations(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from workings.errors import EngineError
 from workings.rollout.engine import Engine, Request, SamplingParams
+from workings.rollout.prefixes import TracePrefix
 from workings.seeds import derive_seed
 from workings.types import Prompt, Rollout, RolloutGroup, Sample
 
@@ -16,35 +18,62 @@ def collect_groups(
     prompts: Sequence[Prompt],
     sampling: SamplingParams,
     *,
-    num_samples: int,
+    num_samples: int | Sequence[int],
     seed: int,
+    prefixes: Sequence[Sequence[TracePrefix]] | None = None,
+    decode: Callable[[Sequence[int]], str] | None = None,
     expected_version: int | None = None,
     max_staleness: int = 0,
 ) -> list[RolloutGroup]:
-    """A group of `num_samples` rollouts for each prompt, in the order of the prompts.
+    """A group of rollouts for each prompt, in the order of the prompts.
 
     The draws for a prompt depend on `seed` and its problem's id (and on how often the same id
     stood before it), not on its neighbours. Pass another seed at every step.
 
     Args:
+        num_samples: rollouts of every prompt, or one number for each.
+        prefixes: for each prompt the beginnings that the engine continues, one rollout each, after
+            the ordinary ones. Such a rollout is the beginning, marked off-policy, and the
+            continuation; together they keep to `sampling.max_tokens`.
+        decode: ids to text without special tokens; needed with `prefixes`.
         expected_version: version of the trainer's weights; None accepts any.
         max_staleness: how many versions a sample may lag behind it.
 
     Raises EngineError for a sample from other weights than allowed, a wrong number of samples, and
     token sequences of different lengths.
     """
-    requests = [
-        Request(prompt_ids=prompt.ids, num_samples=num_samples, seed=request_seed)
-        for prompt, request_seed in zip(prompts, _request_seeds(prompts, seed), strict=True)
-    ]
-    groups = engine.generate(requests, sampling)
-    if len(groups) != len(prompts):
-        raise EngineError(f"the engine gave {len(groups)} groups for {len(prompts)} prompts")
-    for prompt, samples in zip(prompts, groups, strict=True):
-        _check(prompt, samples, num_samples, expected_version, max_staleness)
+    counts = [num_samples] * len(prompts) if isinstance(num_samples, int) else list(num_samples)
+    begun = [()] * len(prompts) if prefixes is None else list(prefixes)
+    if any(begun) and decode is None:
+        raise EngineError("rollouts that begin with a prefix need decode, for their text")
+    requests: list[Request] = []
+    owners: list[tuple[int, TracePrefix | None]] = []
+    for number, (prompt, count, beginnings, request_seed) in enumerate(
+        zip(prompts, counts, begun, _request_seeds(prompts, seed), strict=True)
+    ):
+        if count:
+            requests.append(Request(prompt_ids=prompt.ids, num_samples=count, seed=request_seed))
+            owners.append((number, None))
+        for place, beginning in enumerate(beginnings):
+            requests.append(
+                Request(
+                    prompt_ids=prompt.ids,
+                    prefix_ids=beginning.ids,
+                    seed=derive_seed(request_seed, "prefix", place),
+                    max_tokens=sampling.max_tokens - len(beginning.ids),
+                )
+            )
+            owners.append((number, beginning))
+    answers = engine.generate(requests, sampling)
+    if len(answers) != len(requests):
+        raise EngineError(f"the engine gave {len(answers)} groups for {len(requests)} prompts")
+    rollouts: list[list[Rollout]] = [[] for _ in prompts]
+    for (number, prefix), request, samples in zip(owners, requests, answers, strict=True):
+        _check(prompts[number], samples, request.num_samples, expected_version, max_staleness)
+        rollouts[number] += [_rollout(sample, prefix, decode) for sample in samples]
     return [
-        RolloutGroup(prompt=prompt, rollouts=tuple(_rollout(sample) for sample in samples))
-        for prompt, samples in zip(prompts, groups, strict=True)
+        RolloutGroup(prompt=prompt, rollouts=tuple(rows))
+        for prompt, rows in zip(prompts, rollouts, strict=True)
     ]
 
 
@@ -53,18 +82,23 @@ def completion_metrics(
 ) -> dict[str, float]:
     """Lengths in tokens, shares of truncated and distinct completions, and the weights' lag.
 
+    Of the policy's own completions: rows of a teacher or of a replay are not among them, and where
+    all rows are such there is nothing to measure.
     `unique_completion_fraction` counts distinct completions within each group, so that it falls
     when a group repeats itself. `weight_version_lag` is the largest distance of a rollout from
     `weight_version`, the trainer's; without it, from the newest rollout of the batch.
     """
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    if not rollouts:
+    if not any(group.rollouts for group in groups):
         raise ValueError("completion_metrics needs at least one rollout")
+    sampled = [[r for r in group.rollouts if r.source == "policy"] for group in groups]
+    rollouts = [rollout for rows in sampled for rollout in rows]
+    if not rollouts:
+        return {}
     lengths = [len(rollout.ids) for rollout in rollouts]
     truncated = sum(rollout.finish_reason == "length" for rollout in rollouts)
     versions = [rollout.weight_version for rollout in rollouts]
     newest = max(versions) if weight_version is None else weight_version
-    unique = sum(len({tuple(rollout.ids) for rollout in group.rollouts}) for group in groups)
+    unique = sum(len({tuple(rollout.ids) for rollout in rows}) for rows in sampled)
     return {
         "completion_length/mean": sum(lengths) / len(lengths),
         "completion_length/min": float(min(lengths)),
@@ -114,16 +148,23 @@ def _check(
             )
 
 
-def _rollout(sample: Sample) -> Rollout:
-    length = len(sample.ids)
+def _rollout(
+    sample: Sample, prefix: TracePrefix | None, decode: Callable[[Sequence[int]], str] | None
+) -> Rollout:
+    begun = () if prefix is None else prefix.ids
+    num_begun, num_own = len(begun), len(sample.ids)
+    ids = [*begun, *sample.ids]
     return Rollout(
-        ids=sample.ids,
-        sampling_logprobs=sample.sampling_logprobs,
-        kept_mass=sample.kept_mass,
-        mask=[True] * length,
-        off_policy=[False] * length,
-        text=sample.text,
+        ids=ids,
+        sampling_logprobs=[*[math.nan] * num_begun, *sample.sampling_logprobs],
+        kept_mass=[*[1.0] * num_begun, *sample.kept_mass],
+        mask=[True] * len(ids),
+        off_policy=[*[True] * num_begun, *[False] * num_own],
+        text=decode(ids) if prefix is not None and decode is not None else sample.text,
         finish_reason=sample.finish_reason,
         weight_version=sample.weight_version,
-        source="policy",
+        source="policy" if prefix is None else "demonstration",
+        recorded_logprobs=(
+            (*prefix.logprobs, *[math.nan] * num_own) if prefix and prefix.logprobs else ()
+        ),
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from workings.errors import ConfigError
+from workings.errors import ConfigError, EngineError
 from workings.types import Sample
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ class Request:
         prefix_ids: tokens that every completion begins with and that the engine does not sample
             (a teacher prefix); they are not part of the returned ids.
         num_samples: completions to draw; the prompt is processed once for all of them.
+        max_tokens: most tokens sampled after the prefix, where that is less than the sampling
+            parameters allow; None leaves it to them.
         seed: the draws of this request are a function of it, whatever else is in the batch.
     """
 
@@ -81,6 +83,19 @@ class Request:
     prefix_ids: tuple[int, ...] = ()
     num_samples: int = 1
     seed: int = 0
+    max_tokens: int | None = None
+
+    def limit(self, sampling: SamplingParams) -> int:
+        """Most tokens sampled for this request; EngineError where that is less than one."""
+        limit = sampling.max_tokens
+        if self.max_tokens is not None:
+            limit = min(limit, self.max_tokens)
+        if limit < 1:
+            raise EngineError(
+                f"a request allows max_tokens={self.max_tokens}; expected 1 or more",
+                hint="a prefix has to leave room for a continuation",
+            )
+        return limit
 
 
 class Pending(Protocol):

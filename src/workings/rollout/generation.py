@@ -77,6 +77,7 @@ class Generation:
         self._weight_version = weight_version
         self._max_rows = min(max_batch_size, sum(request.num_samples for request in requests))
         self._cache = RowCache(max_rows=self._max_rows, device=model.device)
+        self._limits = [request.limit(sampling) for request in requests]
         self._prompts = [(*request.prompt_ids, *request.prefix_ids) for request in requests]
         self._shared_length = _shared_prefix_length(self._prompts)
         self._shared: DynamicCache | None = None
@@ -196,7 +197,7 @@ class Generation:
         long_enough = len(row.ids) >= self._sampling.min_tokens
         if long_enough and self._stops.completed_by_last(row.ids):
             return "stop"
-        return "length" if len(row.ids) >= self._sampling.max_tokens else None
+        return "length" if len(row.ids) >= self._limits[row.request] else None
 
     def _finish(self, row: Row, reason: FinishReason) -> None:
         self._done[row.request][row.sample] = Sample(

@@ -90,7 +90,7 @@ class ScriptedEngine:
         self._batches += 1
         samples = [
             [
-                self._sample(self._script(request, index), sampling)
+                self._sample(self._script(request, index), sampling, request.limit(sampling))
                 for index in range(request.num_samples)
             ]
             for request in requests
@@ -126,7 +126,7 @@ class ScriptedEngine:
         """Dead from here on."""
         self._dead_after = 0
 
-    def _sample(self, text: str, sampling: SamplingParams) -> Sample:
+    def _sample(self, text: str, sampling: SamplingParams, limit: int) -> Sample:
         ids = self._tokenizer.encode(text, add_special_tokens=False)
         reason: FinishReason = "eos"
         if self._add_eos and self._tokenizer.eos_token_id is not None:
@@ -138,8 +138,8 @@ class ScriptedEngine:
             if stops.completed_by_last(ids[:length]):
                 ids, reason = ids[:length], "stop"
                 break
-        if len(ids) > sampling.max_tokens:
-            ids, reason = ids[: sampling.max_tokens], "length"
+        if len(ids) > limit:
+            ids, reason = ids[:limit], "length"
         return Sample(
             ids=ids,
             sampling_logprobs=[self._logprob] * len(ids),

@@ -206,10 +206,11 @@ class TransformersEngine:
                 hint="the tokenizer belongs to another model",
             )
         limit = model.max_positions
-        if limit is not None and len(ids) + sampling.max_tokens > limit:
+        max_tokens = request.limit(sampling)
+        if limit is not None and len(ids) + max_tokens > limit:
             raise EngineError(
-                f"a prompt of {len(ids)} tokens and max_tokens={sampling.max_tokens} need "
-                f"{len(ids) + sampling.max_tokens} positions; the model has {limit}",
+                f"a prompt of {len(ids)} tokens and max_tokens={max_tokens} need "
+                f"{len(ids) + max_tokens} positions; the model has {limit}",
                 hint="lower sampling.max_tokens or data.max_prompt_length",
             )
 
