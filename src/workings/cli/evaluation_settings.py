@@ -11,7 +11,8 @@ from workings.cli.saved_models import find_saved_model
 from workings.config.compose import Composition, compose_with_notes
 from workings.config.dump import dump_yaml
 from workings.config.evaluation_of_run import evaluation_of, validation_dataset
-from workings.config.run import EvalConfig, GRPOConfig, SFTConfig
+from workings.config.kinds import TrainingRun
+from workings.config.run import EvalConfig
 from workings.config.sources import kind_of
 from workings.errors import ConfigError
 
@@ -30,7 +31,7 @@ def compose_evaluation(names_or_files: Sequence[str], overrides: Sequence[str]) 
         return compose_with_notes(names_or_files, overrides, kind="eval")
     first, *later = names_or_files
     trained = compose_with_notes([first], kind=kind)
-    assert isinstance(trained.run, SFTConfig | GRPOConfig)
+    assert isinstance(trained.run, TrainingRun)
     own_dataset = validation_dataset(trained.run)
     base, where = _with_saved_model(
         evaluation_of(trained.run, own_dataset or trained.run.data.train), Path(first).expanduser()

@@ -33,7 +33,8 @@ from workings.cli.build import (
 )
 from workings.cli.folders import model_card, open_folder
 from workings.config.dump import dump_yaml, resolved
-from workings.config.run import GRPOConfig, SFTConfig
+from workings.config.kinds import SamplingRun, TrainingRun
+from workings.config.run import GRPOConfig, SamplingConfig, SFTConfig
 from workings.data.sampler import BatchSampler, PromptSampler
 from workings.grading.grader import Grader
 from workings.rewards.reward import Reward
@@ -49,8 +50,8 @@ from workings.types import Problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
-    """What both kinds of run are made of."""
+class Parts:
+    """What every kind of training run is made of."""
 
     paths: RunPaths
     policy: Policy
@@ -68,7 +69,7 @@ def run_sft(config: SFTConfig, *, resume: str | None = None) -> tuple[TrainResul
     """The result of a supervised run, and the folder of its final model."""
     set_threads(config.num_threads)
     known = config.max_steps if config.max_seconds is None else None
-    with _parts(config, resume=resume, total_steps=known or 0) as parts:
+    with open_parts(config, resume=resume, total_steps=known or 0) as parts:
         log = parts.recorder.log
         rows = demonstrations_at(config.data.train, seed=config.seed, log=log).items
         train, held_out = split_demonstrations(config.data, rows, seed=config.seed)
@@ -86,7 +87,7 @@ def run_sft(config: SFTConfig, *, resume: str | None = None) -> tuple[TrainResul
             recorder=parts.recorder,
             checkpointer=parts.checkpointer,
             stop=parts.stop,
-            evaluate=_evaluator(config, parts, held_out),
+            evaluate=validation_evaluator(config, parts, held_out),
             autocast=parts.policy.autocast,
             pad_id=parts.policy.pad_id,
         )
@@ -96,7 +97,7 @@ def run_sft(config: SFTConfig, *, resume: str | None = None) -> tuple[TrainResul
 def run_grpo(config: GRPOConfig, *, resume: str | None = None) -> tuple[TrainResult, Path]:
     """The result of a GRPO run, and the folder of its final model."""
     set_threads(config.num_threads)
-    with _parts(config, resume=resume, total_steps=config.max_steps) as parts:
+    with open_parts(config, resume=resume, total_steps=config.max_steps) as parts:
         log = parts.recorder.log
         if config.model.lora is not None and config.model.lora.dropout > 0:
             parts.recorder.warn(
@@ -126,7 +127,7 @@ def run_grpo(config: GRPOConfig, *, resume: str | None = None) -> tuple[TrainRes
             recorder=parts.recorder,
             checkpointer=parts.checkpointer,
             stop=parts.stop,
-            evaluate=_evaluator(config, parts, held_out),
+            evaluate=validation_evaluator(config, parts, held_out),
             autocast=parts.policy.autocast,
             pad_id=parts.policy.pad_id,
         )
@@ -134,9 +135,7 @@ def run_grpo(config: GRPOConfig, *, resume: str | None = None) -> tuple[TrainRes
 
 
 @contextmanager
-def _parts(
-    config: SFTConfig | GRPOConfig, *, resume: str | None, total_steps: int
-) -> Iterator[_Parts]:
+def open_parts(config: TrainingRun, *, resume: str | None, total_steps: int) -> Iterator[Parts]:
     """The parts of a run, closed whatever happens."""
     paths, notes = open_folder(config, resume=resume)
     recorder = build_recorder(
@@ -155,7 +154,9 @@ def _parts(
         prompting = training_prompting(config.data, policy.tokenizer)
         engine, engine_line = build_engine(config.engine, policy)
         recorder.log(engine_line)
-        sampling = config.sampling if isinstance(config, GRPOConfig) else config.evaluation.sampling
+        sampling = (
+            config.sampling if isinstance(config, SamplingRun) else config.evaluation.sampling
+        )
         reward = build_run_reward(
             config.reward,
             grader,
@@ -174,7 +175,7 @@ def _parts(
             model_card=model_card(config, kind=config.kind, base=config.model.name_or_path),
         )
         try:
-            yield _Parts(
+            yield Parts(
                 paths=paths,
                 policy=policy,
                 prompting=prompting,
@@ -190,8 +191,8 @@ def _parts(
             engine.close()
 
 
-def _evaluator(
-    config: SFTConfig | GRPOConfig, parts: _Parts, held_out: Sequence[Problem]
+def validation_evaluator(
+    config: TrainingRun, parts: Parts, held_out: Sequence[Problem]
 ) -> Evaluator | None:
     """The evaluation on the validation split; None where the run has no such split."""
     settings: Any = config.evaluation

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from workings.config.run import (
-    DatasetConfig,
-    EvalConfig,
-    GRPOConfig,
-    HeldOutConfig,
-    SFTConfig,
-)
+from workings.config.kinds import SamplingRun, TrainingRun
+from workings.config.run import DatasetConfig, EvalConfig, HeldOutConfig, SFTConfig
 
 
-def validation_dataset(run: SFTConfig | GRPOConfig) -> DatasetConfig | None:
+def validation_dataset(run: TrainingRun) -> DatasetConfig | None:
     """The data set whose rows the run validates on, whole or a share; None where it has none."""
     if run.data.validation is not None:
         return run.data.validation
     return run.data.train if run.data.validation_fraction else None
 
 
-def evaluation_of(run: SFTConfig | GRPOConfig, dataset: DatasetConfig) -> EvalConfig:
+def evaluation_of(run: TrainingRun, dataset: DatasetConfig) -> EvalConfig:
     """The settings that measure a model on `dataset` just as `run` measures its own.
 
     Template, rows and their order, sampling, reward, grader, engine and seed are the run's, and
@@ -48,12 +43,12 @@ def evaluation_of(run: SFTConfig | GRPOConfig, dataset: DatasetConfig) -> EvalCo
     )
 
 
-def _held_out(run: SFTConfig | GRPOConfig) -> HeldOutConfig:
+def _held_out(run: TrainingRun) -> HeldOutConfig:
     splits = run.data.validation is None
     return HeldOutConfig(
         fraction=run.data.validation_fraction if splits else 0.0,
         rows="demonstrations" if splits and isinstance(run, SFTConfig) else "problems",
         limit=run.evaluation.limit,
         prompt_length_percentile=run.data.prompt_length_percentile,
-        reward_max_tokens=run.sampling.max_tokens if isinstance(run, GRPOConfig) else None,
+        reward_max_tokens=run.sampling.max_tokens if isinstance(run, SamplingRun) else None,
     )

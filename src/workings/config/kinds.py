@@ -18,3 +18,8 @@ RUN_TYPES: dict[str, type[AnyRun]] = {
     "eval": EvalConfig,
     "sample": SampleConfig,
 }
+
+TrainingRun = SFTConfig | GRPOConfig
+"""Runs that change a model, with data, batches, evaluation and checkpoints."""
+SamplingRun = GRPOConfig
+"""Runs that train on what their own model samples."""

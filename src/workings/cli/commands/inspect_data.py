@@ -19,11 +19,10 @@ from workings.cli.build import (
 from workings.cli.colour import paint
 from workings.cli.console import write_data
 from workings.cli.token_text import end_tokens, token_lines
-from workings.config.kinds import AnyRun
+from workings.config.kinds import AnyRun, SamplingRun, TrainingRun
 from workings.config.run import (
     DatasetConfig,
     EvalConfig,
-    GRPOConfig,
     PipelineConfig,
     SampleConfig,
     SFTConfig,
@@ -50,7 +49,7 @@ def run(config: AnyRun, *, limit: int) -> int:
     return 0
 
 
-def _inspect(config: SFTConfig | GRPOConfig | EvalConfig, limit: int, say: Say) -> None:
+def _inspect(config: TrainingRun | EvalConfig, limit: int, say: Say) -> None:
     tokenizer = build_tokenizer(config.model)
     if isinstance(config, EvalConfig):
         prompting = _evaluation_prompting(config, tokenizer)
@@ -60,7 +59,7 @@ def _inspect(config: SFTConfig | GRPOConfig | EvalConfig, limit: int, say: Say) 
         return
     prompting = training_prompting(config.data, tokenizer)
     say(describe_template(prompting))
-    if isinstance(config, GRPOConfig):
+    if isinstance(config, SamplingRun):
         problems = _problems(config, config.data.train, say)
         train, held_out = split_problems(config.data, problems, seed=config.seed)
         _say_split(train, held_out, say)
@@ -105,7 +104,7 @@ def _evaluation_prompting(config: EvalConfig, tokenizer: object) -> Prompting:
 
 
 def _problems(
-    config: GRPOConfig | EvalConfig, dataset: DatasetConfig, say: Say
+    config: SamplingRun | EvalConfig, dataset: DatasetConfig, say: Say
 ) -> Sequence[Problem]:
     bad_gold = config.bad_gold if isinstance(config, EvalConfig) else config.data.bad_gold
     with build_grader(config.grader) as grader:

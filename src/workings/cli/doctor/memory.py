@@ -10,7 +10,8 @@ import torch
 
 from workings.cli.doctor.findings import Finding, fail, ok, warn
 from workings.cli.doctor.model_files import ModelFiles, text_config
-from workings.config.run import GRPOConfig, LoraConfig, SFTConfig
+from workings.config.kinds import SamplingRun, TrainingRun
+from workings.config.run import LoraConfig
 from workings.models.placement import choose_device, choose_dtype
 from workings.objectives.logprobs import DEFAULT_CHUNK_BYTES
 
@@ -93,13 +94,13 @@ def lora_parameters(files: ModelFiles, lora: LoraConfig) -> int:
 
 
 def training_memory(
-    files: ModelFiles, config: SFTConfig | GRPOConfig, *, longest_prompt: int, longest_row: int
+    files: ModelFiles, config: TrainingRun, *, longest_prompt: int, longest_row: int
 ) -> tuple[MemoryEstimate, int]:
     """The estimate of a training run, and the parameters that it trains."""
     lora = config.model.lora
     added = lora_parameters(files, lora) if lora is not None else 0
     trained = added if lora is not None else files.num_parameters
-    if isinstance(config, GRPOConfig):
+    if isinstance(config, SamplingRun):
         rows, sampled = config.rows_per_update, config.rollout_batch_size
         response = config.sampling.max_tokens
     else:

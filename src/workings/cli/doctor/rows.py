@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 from workings.cli.build import build_grader, demonstrations_at, describe_loaded, problems_at
 from workings.cli.doctor.findings import Finding, ok, warn
-from workings.config.run import DatasetConfig, EvalConfig, GRPOConfig, SampleConfig, SFTConfig
+from workings.config.kinds import SamplingRun, TrainingRun
+from workings.config.run import DatasetConfig, EvalConfig, SampleConfig, SFTConfig
 from workings.data.loaded import Loaded
 from workings.types import Demonstration, Problem
 
-Phase = SFTConfig | GRPOConfig | EvalConfig | SampleConfig
+Phase = TrainingRun | EvalConfig | SampleConfig
 MOST_ROWS = 2000
 """Rows beyond these are read and their gold answers checked, but they are not encoded."""
 PROBE = Problem(id="probe", question="What is 2+2?", answer="4")
@@ -46,7 +47,7 @@ def first_rows(phase: Phase) -> FirstRows:
     loaded = [_problems(phase, dataset) for dataset in _datasets(phase)]
     problems = tuple(problem for one in loaded for problem in one.items)[:MOST_ROWS]
     found = [_data(one) for one in loaded]
-    if isinstance(phase, GRPOConfig):
+    if isinstance(phase, SamplingRun):
         found += _validation(phase)
     return FirstRows(
         demonstrations=tuple(map(as_demonstration, problems)),
@@ -71,19 +72,17 @@ def as_demonstration(problem: Problem) -> Demonstration:
     )
 
 
-def _datasets(phase: GRPOConfig | EvalConfig) -> Sequence[DatasetConfig]:
+def _datasets(phase: SamplingRun | EvalConfig) -> Sequence[DatasetConfig]:
     return phase.datasets if isinstance(phase, EvalConfig) else (phase.data.train,)
 
 
-def _problems(
-    phase: SFTConfig | GRPOConfig | EvalConfig, dataset: DatasetConfig
-) -> Loaded[Problem]:
+def _problems(phase: TrainingRun | EvalConfig, dataset: DatasetConfig) -> Loaded[Problem]:
     bad_gold = phase.bad_gold if isinstance(phase, EvalConfig) else phase.data.bad_gold
     with build_grader(phase.grader) as grader:
         return problems_at(dataset, seed=phase.seed, grader=grader, bad_gold=bad_gold, log=_nothing)
 
 
-def _validation(phase: SFTConfig | GRPOConfig) -> list[Finding]:
+def _validation(phase: TrainingRun) -> list[Finding]:
     if phase.data.validation is not None:
         loaded = _problems(phase, phase.data.validation)
         return [ok("validation", describe_loaded(loaded).removeprefix("data: "))]

@@ -32,10 +32,9 @@ from workings.cli.doctor.rows import FirstRows, Phase, first_rows
 from workings.cli.doctor.special import special_token_findings
 from workings.cli.folders import CONFIG, run_folder
 from workings.cli.sampling_text import describe_sampling
-from workings.config.kinds import AnyRun
+from workings.config.kinds import AnyRun, SamplingRun, TrainingRun
 from workings.config.run import (
     EvalConfig,
-    GRPOConfig,
     PipelineConfig,
     SampleConfig,
     SamplingConfig,
@@ -161,7 +160,7 @@ def _settings(phase: Phase) -> Iterator[Finding]:
         )
     else:
         yield ok("folder", f"{folder} is new")
-    if isinstance(phase, GRPOConfig):
+    if isinstance(phase, SamplingRun):
         yield ok("objective", phase.objective.resolve().describe().removeprefix("objective "))
         yield ok(
             "batch",
@@ -193,7 +192,7 @@ def _sampling_sections(phase: Phase) -> list[SamplingConfig]:
         return [phase.sampling]
     evaluates = phase.data.validation is not None or phase.data.validation_fraction > 0
     return [
-        *([phase.sampling] if isinstance(phase, GRPOConfig) else []),
+        *([phase.sampling] if isinstance(phase, SamplingRun) else []),
         *([phase.evaluation.sampling] if evaluates else []),
     ]
 
@@ -277,9 +276,9 @@ def _about_reward(subject: _Subject) -> Iterator[Finding]:
 def _memory(subject: _Subject) -> Finding:
     phase, files = subject.phase, subject.files
     trained = 0
-    if isinstance(phase, SFTConfig | GRPOConfig):
+    if isinstance(phase, TrainingRun):
         longest = max(len(row.ids) for row in subject.encoded)
-        if isinstance(phase, GRPOConfig):
+        if isinstance(phase, SamplingRun):
             longest = subject.longest_prompt + subject.sampling[0].max_tokens
         estimate, trained = training_memory(
             files, phase, longest_prompt=subject.longest_prompt, longest_row=longest
