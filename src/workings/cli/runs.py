@@ -34,7 +34,7 @@ from workings.cli.build import (
 from workings.cli.folders import model_card, open_folder
 from workings.config.dump import dump_yaml, resolved
 from workings.config.kinds import SamplingRun, TrainingRun
-from workings.config.run import GRPOConfig, SamplingConfig, SFTConfig
+from workings.config.run import GRPOConfig, SFTConfig
 from workings.data.sampler import BatchSampler, PromptSampler
 from workings.grading.grader import Grader
 from workings.rewards.reward import Reward
