@@ -156,17 +156,19 @@ def problems_of(demonstrations: Sequence[Demonstration]) -> list[Problem]:
 def teacher_traces(problems: Sequence[Problem]) -> dict[str, tuple[Demonstration, ...]]:
     """Problem id to the teacher's traces that the row carries in `target` or `target_lst`.
 
-    Problems with a null or empty target are absent: they are sampled as ordinary prompts. Source:
-    the training files of LUFFY (arXiv 2504.14945).
+    Problems with a null or empty target are absent: they are sampled as ordinary prompts. The
+    trace in `target` has the row's other columns as `extra` (recorded probabilities are among
+    them); those in `target_lst` have none. Source: the training files of LUFFY (arXiv 2504.14945).
     """
     traces: dict[str, tuple[Demonstration, ...]] = {}
     for problem in problems:
-        found: list[str] = []
+        about = {name: v for name, v in problem.extra.items() if name not in TRACE_COLUMNS}
+        found: dict[str, Mapping[str, object]] = {}
         try:
-            for target in _targets(problem.extra):
+            for number, target in enumerate(_targets(problem.extra)):
                 response = response_of(target)
                 if response is not None and response not in found:
-                    found.append(response)
+                    found[response] = about if number == 0 else {}
         except DataError as error:
             raise DataError(f"{problem.id}: the target is not usable: {error.message}") from error
         if found:
@@ -178,8 +180,9 @@ def teacher_traces(problems: Sequence[Problem]) -> dict[str, tuple[Demonstration
                     answer=problem.answer,
                     messages=problem.messages,
                     source=problem.source,
+                    extra=extra,
                 )
-                for number, response in enumerate(found)
+                for number, (response, extra) in enumerate(found.items())
             )
     return traces
 

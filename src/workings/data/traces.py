@@ -189,19 +189,26 @@ def _encoded(
     return EncodedTrace(id=row.id, ids=ids, text=text)
 
 
+def was_cut(row: Demonstration, *, thought_tag: str = "<think>") -> bool:
+    """True where the response stops before its end, so that no EOS belongs behind it.
+
+    That is so where the row says it (`finish_reason` "length", or `truncated`), and where the
+    response opens a thought and never closes it.
+
+    >>> was_cut(Demonstration(id="a", question="q", response="<think>\\nso far"))
+    True
+    """
+    if row.extra.get("finish_reason") == "length" or row.extra.get("truncated") is True:
+        return True
+    opens = thought_tag.startswith("<") and row.response.lstrip().startswith(thought_tag)
+    return opens and thought_tag.replace("<", "</", 1) not in row.response
+
+
 def _cut(
     row: Demonstration, trace: EncodedTrace, template: PromptTemplate, max_trace_length: int
 ) -> str | None:
     """Why the trace has no end that could be learnt, or None."""
-    said_so = row.extra.get("finish_reason") == "length" or row.extra.get("truncated") is True
-    opening = template.thought_tag
-    closing = opening.replace("<", "</", 1)
-    never_closed = (
-        opening.startswith("<")
-        and row.response.lstrip().startswith(opening)
-        and closing not in row.response
-    )
-    if said_so or never_closed:
+    if was_cut(row, thought_tag=template.thought_tag):
         return "cut"
     return "too_long" if len(trace.ids) > max_trace_length else None
 

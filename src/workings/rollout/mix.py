@@ -207,14 +207,19 @@ def mix_metrics(
     return metrics
 
 
-def _with_traces(
-    group: RolloutGroup, chosen: Sequence[EncodedTrace], num_generations: int
-) -> RolloutGroup:
-    rollouts = (*group.rollouts, *map(demonstration_rollout, chosen))
+def with_rows(group: RolloutGroup, rows: Sequence[Rollout], num_generations: int) -> RolloutGroup:
+    """The group with these rows appended; EngineError where it has not `num_generations` then."""
+    rollouts = (*group.rollouts, *rows)
     if len(rollouts) != num_generations:
         raise EngineError(
-            f"the group of problem {group.problem.id!r} has {len(group.rollouts)} samples and "
-            f"{len(chosen)} traces; expected {num_generations} rows",
+            f"the group of problem {group.problem.id!r} has {len(group.rollouts)} sampled rows and "
+            f"{len(rows)} from elsewhere; expected {num_generations} in all",
             hint="sample as many completions as samples_wanted says, with the same traces",
         )
     return replace(group, rollouts=rollouts)
+
+
+def _with_traces(
+    group: RolloutGroup, chosen: Sequence[EncodedTrace], num_generations: int
+) -> RolloutGroup:
+    return with_rows(group, [demonstration_rollout(trace) for trace in chosen], num_generations)
