@@ -25,7 +25,12 @@ from workings.config.run import (
     TrackingConfig,
 )
 from workings.data.demonstrations import problems_of
-from workings.data.encoding import EncodedDemonstration, encode_demonstrations, encode_prompts
+from workings.data.encoding import (
+    EncodedDemonstration,
+    TrainedTokens,
+    encode_demonstrations,
+    encode_prompts,
+)
 from workings.data.lengths import Limited, limit_demonstrations, limit_prompts
 from workings.data.loaded import Loaded
 from workings.data.loading import load_demonstrations, load_problems
@@ -265,7 +270,12 @@ class Prompting:
         return limited.kept
 
     def demonstrations(
-        self, rows: Sequence[Demonstration], log: Log, *, max_response_length: int | None
+        self,
+        rows: Sequence[Demonstration],
+        log: Log,
+        *,
+        max_response_length: int | None,
+        trained_tokens: TrainedTokens = "completion",
     ) -> tuple[EncodedDemonstration, ...]:
         """The encoded demonstrations within the length limits.
 
@@ -274,7 +284,11 @@ class Prompting:
         if self.template.name == "tags":
             rows = _in_tags(rows, Tags())
         encoded = encode_demonstrations(
-            rows, self.template, self.tokenizer, system_prompt=self.system_prompt
+            rows,
+            self.template,
+            self.tokenizer,
+            system_prompt=self.system_prompt,
+            find_assistant_turns=trained_tokens == "assistant",
         )
         limited = limit_demonstrations(
             encoded.items,

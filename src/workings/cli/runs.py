@@ -75,7 +75,10 @@ def run_sft(config: SFTConfig, *, resume: str | None = None) -> tuple[TrainResul
         train, held_out = split_demonstrations(config.data, rows, seed=config.seed)
         examples = BatchSampler(
             parts.prompting.demonstrations(
-                train, log, max_response_length=config.data.max_response_length
+                train,
+                log,
+                max_response_length=config.data.max_response_length,
+                trained_tokens=config.trained_tokens,
             ),
             batch_size=config.batch_size,
             seed=derive_seed(config.seed, "order"),

@@ -166,8 +166,13 @@ _SFT = {
     **_rows("num_train_steps total_training_steps", "max_steps", {"-1": "null"}),
     **_rows("sft_data_path sft_dataset_name", "data.train.path"),
     **_rows("train_batch_size global_batch_size", "batch_size"),
-    **_rows("completion_only_loss", "completion_only", _SWITCH),
-    **_rows("train_on_prompt", "completion_only", {"true": False, "false": True}),
+    **_rows(
+        "completion_only completion_only_loss",
+        "trained_tokens",
+        {"true": "completion", "false": "all"},
+    ),
+    **_rows("train_on_prompt", "trained_tokens", {"true": "all", "false": "completion"}),
+    **_rows("assistant_only_loss", "trained_tokens", {"true": "assistant", "false": None}),
 }
 
 _GRPO = {

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
+from workings.data.assistant_turns import Span, assistant_spans
 from workings.data.rendering import Asked, render_prompt
 from workings.data.special_tokens import (
     Piece,
@@ -26,6 +27,8 @@ from workings.errors import TemplateError
 from workings.types import Demonstration, PreferencePair, Problem, Prompt
 
 Item = TypeVar("Item")
+TrainedTokens = Literal["completion", "assistant", "all"]
+"""Which tokens of a row are trained: its last turn, every turn of the assistant, or all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +40,15 @@ class EncodedDemonstration:
         prompt: the prompt, the same as a rollout of the question begins with.
         response_ids: the response's ids; EOS last, unless `truncated`.
         truncated: the response was cut at the limit.
+        assistant_spans: where the assistant's earlier turns stand in the prompt, see
+            `assistant_turns`; empty where they were not asked for.
     """
 
     demonstration: Demonstration
     prompt: Prompt
     response_ids: tuple[int, ...]
     truncated: bool = False
+    assistant_spans: tuple[Span, ...] = ()
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -53,6 +59,21 @@ class EncodedDemonstration:
     def mask(self) -> tuple[bool, ...]:
         """True on the response, EOS included; the length of `ids`."""
         return (False,) * len(self.prompt.ids) + (True,) * len(self.response_ids)
+
+    def trained_mask(self, trained: TrainedTokens) -> tuple[bool, ...]:
+        """True on the trained ids of prompt and response; see `TrainedTokens`.
+
+        Nothing predicts the first id of a row, so that is never trained.
+        """
+        mask = list(self.mask)
+        if trained == "all":
+            mask = [True] * len(mask)
+        elif trained == "assistant":
+            for first, end in self.assistant_spans:
+                mask[first:end] = [True] * (end - first)
+        if mask and trained != "completion":
+            mask[0] = False
+        return tuple(mask)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +161,7 @@ def encode_demonstration(
     system_prompt: str | None = None,
     special_text: SpecialText = "plain",
     max_response_length: int | None = None,
+    find_assistant_turns: bool = False,
     special: SpecialTokens | None = None,
 ) -> EncodedDemonstration:
     """The row's ids: prompt, response, EOS.
@@ -151,6 +173,7 @@ def encode_demonstration(
     Args:
         max_response_length: in tokens, EOS included; a longer response is cut there, gets no EOS
             and is marked `truncated`. None leaves it whole.
+        find_assistant_turns: fill in `assistant_spans`, which `trained_mask("assistant")` needs.
     """
     special = special or special_tokens(tokenizer)
     prompt = encode_prompt(
@@ -170,6 +193,17 @@ def encode_demonstration(
         prompt=prompt,
         response_ids=ids[:max_response_length] if truncated else ids,
         truncated=truncated,
+        assistant_spans=assistant_spans(
+            demonstration,
+            prompt.ids,
+            template,
+            tokenizer,
+            special=special,
+            system_prompt=system_prompt,
+            special_text=special_text,
+        )
+        if find_assistant_turns and demonstration.question
+        else (),
     )
 
 
@@ -203,6 +237,7 @@ def encode_demonstrations(
     system_prompt: str | None = None,
     special_text: SpecialText = "plain",
     max_response_length: int | None = None,
+    find_assistant_turns: bool = False,
 ) -> Encoded[EncodedDemonstration]:
     """All rows encoded, and how many of them spell a control token in question or response."""
     special = special_tokens(tokenizer)
@@ -214,6 +249,7 @@ def encode_demonstrations(
             system_prompt=system_prompt,
             special_text=special_text,
             max_response_length=max_response_length,
+            find_assistant_turns=find_assistant_turns,
             special=special,
         )
         for demonstration in demonstrations

@@ -120,25 +120,48 @@ def _render_chat(
     system_prompt: str | None,
     special_text: SpecialText,
 ) -> RenderedPrompt:
-    """Typed control tokens are hidden behind stand-ins while the chat template runs."""
-    messages = _conversation(item, template, system_prompt)
+    messages = conversation_of(item, template, system_prompt)
+    return render_messages(
+        item.id,
+        messages,
+        template,
+        tokenizer,
+        special,
+        ending=template.ending,
+        special_text=special_text,
+    )
+
+
+def render_messages(
+    item_id: str,
+    messages: Sequence[Message],
+    template: PromptTemplate,
+    tokenizer: Tokenizer,
+    special: SpecialTokens,
+    *,
+    ending: str = "",
+    special_text: SpecialText = "plain",
+) -> RenderedPrompt:
+    """The prompt that asks the assistant for the turn after `messages`.
+
+    Typed control tokens are hidden behind stand-ins while the chat template runs. `ending` is
+    appended where the chat template does not end so.
+    """
     stand_in = _unused_text([message["content"] for message in messages])
     hidden: list[str] = []
-    if special_text != "parse":
-        shown: list[Message] = []
-        for message in messages:
-            content = message["content"]
-            if message["role"] != "system":
-                pieces = special.pieces(content)
-                hidden.extend(piece.text for piece in pieces if piece.typed)
-                content = "".join(stand_in if piece.typed else piece.text for piece in pieces)
-            shown.append(Message(role=message["role"], content=content))
-        messages = tuple(shown)
-    text = _with_ending(_apply(item, messages, template, tokenizer), template)
+    shown: list[Message] = []
+    for message in messages:
+        content = message["content"]
+        if message["role"] != "system" and special_text != "parse":
+            pieces = special.pieces(content)
+            hidden.extend(piece.text for piece in pieces if piece.typed)
+            content = "".join(stand_in if piece.typed else piece.text for piece in pieces)
+        shown.append(Message(role=message["role"], content=content))
+    text = _with_ending(_apply(item_id, shown, template, tokenizer), ending)
     parts = text.split(stand_in)
     if len(parts) != len(hidden) + 1:
         raise TemplateError(
-            f"{item.id} spells {len(hidden)} control tokens, and the chat template of "
+            f"{item_id} spells {len(hidden)} control tokens, and the chat template of "
             f"{template.name!r} repeats or drops the turns that hold them",
             hint="set special_text to 'parse' or 'refuse', or clean the row",
         )
@@ -148,9 +171,10 @@ def _render_chat(
     return RenderedPrompt(pieces=_joined(pieces_of_prompt), is_chat=True)
 
 
-def _conversation(
+def conversation_of(
     item: Asked, template: PromptTemplate, system_prompt: str | None
 ) -> tuple[Message, ...]:
+    """What the chat template gets: system message, earlier turns, the wrapped question."""
     turns = item.messages or (Message(role="user", content=item.question),)
     own_system = turns[0]["content"] if turns[0]["role"] == "system" else template.system
     system = own_system if system_prompt is None else system_prompt
@@ -162,7 +186,7 @@ def _conversation(
 
 
 def _apply(
-    item: Asked, messages: Sequence[Message], template: PromptTemplate, tokenizer: Tokenizer
+    item_id: str, messages: Sequence[Message], template: PromptTemplate, tokenizer: Tokenizer
 ) -> str:
     from jinja2 import TemplateError as JinjaError
 
@@ -181,20 +205,20 @@ def _apply(
         )
     except (JinjaError, TypeError, ValueError) as error:
         raise TemplateError(
-            f"{item.id}: the chat template of {template.name!r} cannot render it: {error}"
+            f"{item_id}: the chat template of {template.name!r} cannot render it: {error}"
         ) from error
     return str(text)
 
 
-def _with_ending(text: str, template: PromptTemplate) -> str:
+def _with_ending(text: str, ending: str) -> str:
     """`text` with the ending once, also where the chat template puts other space after its tag."""
-    if text.endswith(template.ending):
+    if text.endswith(ending):
         return text
-    tag = template.ending.rstrip()
+    tag = ending.rstrip()
     stripped = text.rstrip()
     if stripped.endswith(tag):
         text = stripped.removesuffix(tag)
-    return text + template.ending
+    return text + ending
 
 
 def _unused_text(contents: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from workings.config.run import SFTConfig
-from workings.data.encoding import EncodedDemonstration
+from workings.data.encoding import EncodedDemonstration, TrainedTokens
 from workings.data.sampler import BatchSampler
 from workings.seeds import derive_seed
 from workings.tracking.recorder import Recorder
@@ -98,7 +98,7 @@ def train_sft(
         torch.manual_seed(derive_seed(config.seed, "sft", state.step))
         chosen, cursor = examples.next_batch(state.cursor)
         rows = [
-            demonstration_row(example, key, completion_only=config.completion_only)
+            demonstration_row(example, key, trained_tokens=config.trained_tokens)
             for key, example in enumerate(chosen)
         ]
         totals = step_totals(rows, ranks)
@@ -122,7 +122,7 @@ def train_sft(
             model,
             optimizer,
             microbatches,
-            supervised_loss(totals, loss=config.loss),
+            supervised_loss(totals, loss=config.loss, normalize_constant=config.normalize_constant),
             max_grad_norm=rates.max_grad_norm,
             autocast=autocast,
             ranks=ranks,
@@ -173,18 +173,19 @@ def train_sft(
 
 
 def demonstration_row(
-    example: EncodedDemonstration, key: int, *, completion_only: bool = True
+    example: EncodedDemonstration, key: int, *, trained_tokens: TrainedTokens = "completion"
 ) -> TrainRow:
-    """The row to train on; without `completion_only` everything after the first id is trained."""
-    prompt, response = example.prompt.ids, example.response_ids
-    if not completion_only:
-        prompt, response = example.ids[:1], example.ids[1:]
+    """The row to train on: what stands before its first trained id is the prompt."""
+    mask = example.trained_mask(trained_tokens)
+    start = len(example.prompt.ids)
+    if trained_tokens != "completion":
+        start = mask.index(True) if True in mask else len(mask)
     return TrainRow(
         key=key,
         group=key,
-        prompt_ids=prompt,
-        response_ids=response,
-        mask=(True,) * len(response),
+        prompt_ids=example.ids[:start],
+        response_ids=example.ids[start:],
+        mask=mask[start:],
     )
 
 

@@ -144,8 +144,13 @@ sft_data_path=a.jsonl                   data.train.path='a.jsonl'
 sft_dataset_name=a/b                    data.train.path='a/b'
 train_batch_size=64                     batch_size=64
 global_batch_size=64                    batch_size=64
-completion_only_loss=false              completion_only=False
-train_on_prompt=true                    completion_only=False
+completion_only=false                   trained_tokens='all'
+completion_only=true                    trained_tokens='completion'
+completion_only_loss=false              trained_tokens='all'
+train_on_prompt=true                    trained_tokens='all'
+train_on_prompt=false                   trained_tokens='completion'
+assistant_only_loss=true                trained_tokens='assistant'
+assistant_only_loss=false               -
 sft_training.learning_rate=2e-4         optimizer.learning_rate=2e-4
 training.lr=2e-4                        optimizer.learning_rate=2e-4
 per_device_train_batch_size=4           batch_size=4 batch.microbatch_rows=4

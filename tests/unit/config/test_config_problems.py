@@ -30,8 +30,15 @@ def _explain(values: dict[str, Any], kind: str) -> str:
         ({"batch_size": None}, "batch_size=null; expected a whole number, at least 1"),
         ({"epochs": 0}, "epochs=0; expected a number, above 0"),
         ({"name": 5}, "name=5; expected text"),
-        ({"loss": "mse"}, "loss='mse'; expected one of nll, seq_sum"),
-        ({"completion_only": "maybe"}, "completion_only='maybe'; expected true or false"),
+        ({"loss": "mse"}, "loss='mse'; expected one of nll, seq_sum, dft"),
+        (
+            {"trained_tokens": "some"},
+            "trained_tokens='some'; expected one of completion, assistant, all",
+        ),
+        (
+            {"model": {"name_or_path": "m", "gradient_checkpointing": "maybe"}},
+            "model.gradient_checkpointing='maybe'; expected true or false",
+        ),
         ({"optimizer": {"betas": [0.9]}}, "optimizer.betas=[0.9]; expected a list of 2 numbers"),
         (
             {"optimizer": {"betas": [0.9, "x"]}},

@@ -27,7 +27,6 @@ from workings.config.run import (
     SampleConfig,
     SFTConfig,
 )
-from workings.data.encoding import EncodedDemonstration
 from workings.data.inspection import TokenView, view_prompt, view_tokens
 from workings.data.lengths import length_percentile
 from workings.errors import ConfigError
@@ -135,15 +134,18 @@ def _show_demonstrations(config: SFTConfig, prompting: Prompting, limit: int, sa
     train, held_out = split_demonstrations(config.data, rows, seed=config.seed)
     _say_split(train, held_out, say)
     encoded = prompting.demonstrations(
-        train, say, max_response_length=config.data.max_response_length
+        train,
+        say,
+        max_response_length=config.data.max_response_length,
+        trained_tokens=config.trained_tokens,
     )
     say(describe_lengths("prompt", [len(row.prompt.ids) for row in encoded]))
     say(describe_lengths("response", [len(row.response_ids) for row in encoded]))
-    num_trained = sum(sum(loss_mask(row, config.completion_only)) for row in encoded)
+    num_trained = sum(sum(row.trained_mask(config.trained_tokens)) for row in encoded)
     num_tokens = sum(len(row.ids) for row in encoded)
     say(f"trained: {num_trained:,} of {num_tokens:,} tokens ({num_trained / num_tokens:.0%})")
     for number, row in enumerate(encoded[:limit], start=1):
-        mask = loss_mask(row, config.completion_only)
+        mask = row.trained_mask(config.trained_tokens)
         heading = (
             f"row {number}: {row.demonstration.id}, {len(row.prompt.ids)} prompt and "
             f"{len(row.response_ids)} response tokens, {sum(mask)} trained"
@@ -152,11 +154,6 @@ def _show_demonstrations(config: SFTConfig, prompting: Prompting, limit: int, sa
         if row.truncated:
             details.append("the response is cut at the limit, so it has no EOS")
         say(_block(heading, details, view_tokens(row.ids, mask, prompting.tokenizer)))
-
-
-def loss_mask(row: EncodedDemonstration, completion_only: bool) -> tuple[bool, ...]:
-    """True on the trained ids of prompt and response, as the SFT loop trains them."""
-    return row.mask if completion_only else (False,) + (True,) * (len(row.ids) - 1)
 
 
 def _block(heading: str, details: Sequence[str], views: Sequence[TokenView]) -> str:

@@ -87,7 +87,7 @@ def run_findings(phase: Phase) -> Iterator[Finding]:
         yield ok("sampling", one.removeprefix("sampling: "))
     try:
         rows = first_rows(phase)
-        encoded = _encode(prompting, rows)
+        encoded = _encode(prompting, rows, phase)
     except WorkingsError as error:
         yield fail("data", error.message, error.hint)
         yield absent("the rest", "is not looked at without rows")
@@ -214,12 +214,15 @@ def _template(prompting: Prompting) -> Finding:
 # ------------------------------------------------------------------------ what comes of it
 
 
-def _encode(prompting: Prompting, rows: FirstRows) -> tuple[EncodedDemonstration, ...]:
+def _encode(
+    prompting: Prompting, rows: FirstRows, phase: Phase
+) -> tuple[EncodedDemonstration, ...]:
     return encode_demonstrations(
         rows.demonstrations,
         prompting.template,
         prompting.tokenizer,
         system_prompt=prompting.system_prompt,
+        find_assistant_turns=getattr(phase, "trained_tokens", "") == "assistant",
     ).items
 
 
@@ -228,8 +231,7 @@ def _about_prompts(subject: _Subject) -> Iterator[Finding]:
     yield from prompt_findings(prompting, subject.rows.demonstrations[:CHECKED_ROWS])
     first = subject.encoded[0]
     if isinstance(phase, SFTConfig):
-        mask = first.mask if phase.completion_only else (False, *[True] * (len(first.ids) - 1))
-        yield preview_finding(prompting.tokenizer, first, mask)
+        yield preview_finding(prompting.tokenizer, first, first.trained_mask(phase.trained_tokens))
     else:
         yield preview_finding(prompting.tokenizer, first.prompt, ())
     positions = getattr(text_config(subject.files), "max_position_embeddings", None)
