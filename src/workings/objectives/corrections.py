@@ -243,7 +243,7 @@ def _policy_gap(
     advantages: Tensor | None,
     logprobs: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Mean of behaviour - logprobs over a row's scored tokens, and where the advantage is below 0."""
+    """Mean of behaviour - logprobs over a row's scored tokens, and which advantages are < 0."""
     if advantages is None or logprobs is None:
         raise ValueError("the correction 'off_policy_seq_mask' needs advantages and logprobs")
     gaps = torch.where(scored, _wide(behaviour) - _wide(logprobs), 0.0).detach()

@@ -108,7 +108,7 @@ def optimal_token_baseline_advantages(
 
 def _discounted_sums(gains: Tensor, mask: Tensor, discount: float) -> Tensor:
     """sum_{s >= t} discount^(trained tokens from t to s) gains_s, by doubling: log2(T) passes."""
-    factors = torch.where(mask, discount, 1.0).to(gains)
+    factors = torch.where(mask, discount, torch.ones_like(gains))
     sums, shift = gains, 1
     while shift < gains.shape[1]:
         later = torch.nn.functional.pad(sums[:, shift:], (0, shift))
