@@ -42,6 +42,8 @@ inspect_app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(inspect_app, name="inspect")
+data_app = typer.Typer(help="Make data sets out of others.", rich_markup_mode=None)
+app.add_typer(data_app, name="data")
 
 # Everything that is no option here is a setting of the run, and read by `cli.options`.
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -254,6 +256,22 @@ def inspect_rollouts(
     settings = ctx.args if run is None else [run, *ctx.args]
     composed = _composed("grpo", config, settings)
     return _hand_over("inspect_rollouts", None, config=composed, step=step, limit=limit)
+
+
+@data_app.command("filter-correct", context_settings=_PASS_ON)
+def filter_correct(
+    ctx: typer.Context,
+    source: Annotated[str, typer.Argument(help="An SFT set: file, folder, hub id or name.")],
+    output: Annotated[Path, typer.Argument(help="New file, .jsonl or .parquet.")],
+    config: Configs = None,
+) -> int:
+    """Keep the rows whose response is right.
+
+    By the reward of an SFT run (r1_zero, or that of -c and settings such as reward=question_only).
+    The counts go to stderr and, with the settings, into a card beside the new file.
+    """
+    run = _composed("sft", config or ["cs336_sft"], ctx.args)
+    return _hand_over("filter_correct", run, source, output)
 
 
 @app.command(context_settings=_PASS_ON)
