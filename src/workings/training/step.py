@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor, nn
 
-from workings.training.distributed import Ranks
+from workings.training.distributed import Ranks, Totals, average_gradients, merge_totals
 from workings.training.forward import ResponseScores, response_scores
 from workings.training.packing import MicroBatch
 
@@ -62,38 +62,48 @@ def policy_step(
 ) -> StepOutcome:
     """One optimizer step over `microbatches`; model and optimizer are changed in place.
 
-    Each microbatch adds its share of the step's loss, so nothing is divided here. With gradients
-    averaged over ranks a share is multiplied by their number. A step with no microbatch (nothing
-    to train) still steps with zero gradients, as it would had its rows been computed.
+    Each microbatch adds its share of the step's loss, so nothing is divided here. Gradients are
+    averaged over ranks after the last backward pass, so a share is multiplied by their number. A
+    step with no microbatch (nothing to train) still steps with zero gradients, as it would had its
+    rows been computed; so does a rank without any, with the gradients of the others.
     """
     ranks = ranks or Ranks()
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     optimizer.zero_grad(set_to_none=True)
     model.train()
-    total: Tensor | float = 0.0
+    total: Tensor | None = None
     sums: dict[str, Tensor] = {}
     maxima: dict[str, Tensor] = {}
     for batch in microbatches:
         scores = response_scores(model, batch, temperature=temperature, autocast=autocast)
         output = loss(scores, batch)
         (output.loss * ranks.size).backward()  # type: ignore[no-untyped-call]
-        total = total + output.loss.detach()
+        share = output.loss.detach()
+        total = share if total is None else total + share
         for name, value in output.sums.items():
             sums[name] = sums[name] + value if name in sums else value
         for name, value in output.maxima.items():
             maxima[name] = torch.maximum(maxima[name], value) if name in maxima else value
     model.eval()
-    grad_norm = _gradient_norm(optimizer, max_grad_norm)
+    average_gradients(parameters, ranks)
+    grad_norm = _gradient_norm(parameters, max_grad_norm)
     skipped = not bool(torch.isfinite(grad_norm))
     if skipped:
         optimizer.zero_grad(set_to_none=True)
     else:
         optimizer.step()
+    measured = Totals(
+        loss=0.0 if total is None else float(total.item()),
+        sums=_numbers(sums),
+        maxima=_numbers(maxima),
+    )
+    over_all = merge_totals(measured, ranks)
     return StepOutcome(
-        loss=_number(ranks.all_sum(torch.as_tensor(total))),
-        grad_norm=_number(grad_norm),
+        loss=over_all.loss,
+        grad_norm=float(grad_norm.item()),
         skipped=skipped,
-        sums={name: _number(ranks.all_sum(value)) for name, value in sorted(sums.items())},
-        maxima={name: _number(ranks.all_max(value)) for name, value in sorted(maxima.items())},
+        sums=over_all.sums,
+        maxima=over_all.maxima,
     )
 
 
@@ -121,18 +131,20 @@ def score(
     ]
 
 
-def _gradient_norm(optimizer: torch.optim.Optimizer, max_norm: float) -> Tensor:
+def _gradient_norm(parameters: Sequence[nn.Parameter], max_norm: float) -> Tensor:
     """L2 norm of all gradients, clipped to `max_norm` in place (0 leaves them alone)."""
-    parameters = [p for group in optimizer.param_groups for p in group["params"]]
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter)
-    gradients = [p.grad for p in parameters]
-    norm = torch.nn.utils.get_total_norm(gradients)
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     if max_norm > 0 and bool(torch.isfinite(norm)):
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return norm
 
 
-def _number(value: Tensor) -> float:
-    return float(value.item())
+def _numbers(values: dict[str, Tensor]) -> dict[str, float]:
+    """Scalars as Python numbers, fetched from their device at once."""
+    if not values:
+        return {}
+    table = torch.stack([value.double() for value in values.values()])
+    return dict(zip(values, table.tolist(), strict=True))
