@@ -667,3 +667,35 @@ def test_group_statistics():
     assert doubled.usable == 12
     nothing = group_statistics(rewards, torch.zeros_like(valid))
     assert nothing.frac_reward_zero_std == 0
+
+
+# --- a pool that leaves samples out ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    ["group", "group_mean", "group_mean_batch_std", "rloo", "opo", "maxrl", "gpg"]
+    + ["reinforce_pp_baseline"],
+)
+def test_samples_outside_the_pool_do_not_move_those_inside(estimator):
+    generator = torch.Generator().manual_seed(11)
+    rewards = torch.rand(3, 5, dtype=torch.float64, generator=generator)
+    lengths = torch.randint(1, 9, (3, 5), generator=generator)
+    counted = torch.tensor([[True] * 4 + [False]] * 3)
+    got = group_advantages(rewards, estimator=estimator, counted=counted, lengths=lengths)
+    alone = group_advantages(rewards[:, :4], estimator=estimator, lengths=lengths[:, :4])
+    torch.testing.assert_close(got[:, :4], alone, rtol=0, atol=1e-12)
+    own = rewards[:, :4]
+    if estimator in ("group_mean", "rloo"):
+        # To the outsider all of the pool are the others.
+        torch.testing.assert_close(got[:, 4], rewards[:, 4] - own.mean(1), rtol=0, atol=1e-12)
+    if estimator == "opo":
+        weights = lengths[:, :4].double()
+        baseline = (weights * own).sum(1) / weights.sum(1)
+        torch.testing.assert_close(got[:, 4], rewards[:, 4] - baseline, rtol=0, atol=1e-12)
+    if estimator == "reinforce_pp_baseline":
+        # The same line as for the pool: one shift and one scale for the whole step.
+        centred = rewards - own.mean(1, keepdim=True)
+        slope = (got[0, 0] - got[0, 1]) / (centred[0, 0] - centred[0, 1])
+        line = got[0, 0] + slope * (centred - centred[0, 0])
+        torch.testing.assert_close(got, line, rtol=0, atol=1e-9)
