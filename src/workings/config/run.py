@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from workings.config.objective import ObjectiveConfig
-from workings.config.section import Section
+from workings.config.section import RunSection, Section
 from workings.errors import ConfigError
 
 LORA_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
@@ -265,7 +265,7 @@ class TrackingConfig(Section):
     tensorboard: bool = Field(False, description="TensorBoard; needs the extra tensorboard.")
 
 
-class Run(Section):
+class Run(RunSection):
     """What every kind of run has."""
 
     name: str = Field(description="Folder of the run below output_dir.")
@@ -410,7 +410,7 @@ class GRPOConfig(Run):
         return self
 
 
-class PipelineConfig(Section):
+class PipelineConfig(RunSection):
     """SFT, then GRPO from its result; either phase may be skipped."""
 
     kind: Literal["pipeline"] = "pipeline"
@@ -492,7 +492,7 @@ class EvalConfig(Run):
     )
 
 
-class SampleConfig(Section):
+class SampleConfig(RunSection):
     """A few answers of one model to one question."""
 
     kind: Literal["sample"] = "sample"
