@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
+from workings.errors import TrainingError
 from workings.training.distributed import Ranks, Totals, average_gradients, merge_totals
 from workings.training.forward import ResponseScores, response_scores
 from workings.training.packing import MicroBatch
@@ -67,6 +69,7 @@ def policy_step(
     step with no microbatch (nothing to train) still steps with zero gradients, as it would had its
     rows been computed; so does a rank without any, with the gradients of the others.
     """
+    _refuse_wrapper(model)
     ranks = ranks or Ranks()
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     optimizer.zero_grad(set_to_none=True)
@@ -129,6 +132,15 @@ def score(
         )
         for batch in microbatches
     ]
+
+
+def _refuse_wrapper(model: nn.Module) -> None:
+    if isinstance(model, DistributedDataParallel):
+        raise TrainingError(
+            "the model is wrapped in DistributedDataParallel; a step averages gradients itself, "
+            "once, whatever the number of microbatches",
+            hint="pass the wrapped model, `model.module`",
+        )
 
 
 def _gradient_norm(parameters: Sequence[nn.Parameter], max_norm: float) -> Tensor:
