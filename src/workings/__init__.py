@@ -110,6 +110,59 @@ _PUBLIC: dict[str, str] = {
     "read_metrics": "workings.tracking.jsonl",
 }
 
+# Names of earlier programs and of the CS336 assignment -> "module" or "module:its name there".
+# They are for who looks for them; what they lead to is documented in docs/reference/old-names.md.
+_EARLIER: dict[str, str] = {
+    # settings
+    "DataConfig": "workings.config.run",
+    "EvaluationConfig": "workings.config.run",
+    "GRPOConfig": "workings.config.run",
+    "GRPOTrainingConfig": "workings.config.run:GRPOConfig",
+    "ModelConfig": "workings.config.run",
+    "PipelineConfig": "workings.config.run",
+    "PromptConfig": "workings.earlier.prompts",
+    "RewardConfig": "workings.config.run",
+    "SFTConfig": "workings.config.run",
+    "SFTTrainingConfig": "workings.config.run:SFTConfig",
+    "VLLMSamplingConfig": "workings.config.run:SamplingConfig",
+    # components
+    "DatasetLoader": "workings.earlier.managers",
+    "DatasetProcessor": "workings.earlier.managers",
+    "GRPOTrainingPipeline": "workings.earlier.pipelines",
+    "MemoryEfficientAdamW": "workings.training.offloaded_adamw:OffloadedAdamW",
+    "ModelManager": "workings.earlier.managers",
+    "PromptTemplateManager": "workings.earlier.prompts",
+    "SFTTrainingPipeline": "workings.earlier.pipelines",
+    "create_dataset_loader": "workings.earlier.factories",
+    "create_dataset_processor": "workings.earlier.factories",
+    "create_grpo_trainer": "workings.earlier.factories",
+    "create_model_manager": "workings.earlier.factories",
+    "create_reward_manager": "workings.earlier.factories",
+    "create_sft_trainer": "workings.earlier.factories",
+    # the CS336 assignment
+    "compute_entropy": "workings.training.course",
+    "compute_group_normalized_rewards": "workings.training.course",
+    "compute_grpo_clip_loss": "workings.training.course",
+    "compute_naive_policy_gradient_loss": "workings.training.course",
+    "compute_per_instance_dpo_loss": "workings.training.course",
+    "compute_policy_gradient_loss": "workings.training.course",
+    "evaluate_vllm": "workings.training.course_evaluation",
+    "get_packed_sft_dataset": "workings.training.course_data",
+    "get_response_log_probs": "workings.training.course",
+    "grpo_microbatch_train_step": "workings.training.course",
+    "init_vllm": "workings.training.course_vllm",
+    "iterate_batches": "workings.training.course_data",
+    "load_policy_into_vllm_instance": "workings.training.course_vllm",
+    "log_generations": "workings.training.course_evaluation",
+    "masked_mean": "workings.training.course",
+    "masked_normalize": "workings.training.course",
+    "parse_gsm8k_response": "workings.grading.course_answers",
+    "parse_mmlu_response": "workings.grading.course_answers",
+    "selective_log_softmax": "workings.objectives.logprobs",
+    "sft_microbatch_train_step": "workings.training.course",
+    "tokenize_prompt_and_output": "workings.training.course",
+}
+
 __all__ = [  # noqa: RUF022 - the order of the table above
     "Demonstration",
     "Grade",
@@ -265,9 +318,13 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name in _PUBLIC:
+        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    elif name in _EARLIER:
+        module, _, attribute = _EARLIER[name].partition(":")
+        value = getattr(importlib.import_module(module), attribute or name)
+    else:
         raise AttributeError(f"module 'workings' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_PUBLIC[name]), name)
     globals()[name] = value
     return value
 

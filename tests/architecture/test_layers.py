@@ -20,6 +20,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("training",),
     ("launch", "viewer"),
     ("cli",),
+    ("earlier",),
 )
 LINE_OF = {room: line for line, rooms in enumerate(LINES) for room in rooms}
 # Optional parts, each imported by the one file that adapts it.

@@ -113,6 +113,11 @@ def test_dir_lists_them_and_an_unknown_name_is_an_attribute_error() -> None:
         _ = workings.nope
 
 
+def test_every_earlier_name_is_there_and_documented_and_none_is_public() -> None:
+    assert undocumented({name: getattr(workings, name) for name in workings._EARLIER}) == []
+    assert not set(workings._EARLIER) & set(PUBLIC)
+
+
 # --------------------------------------------------------------- the checkers, shown to fail
 
 
