@@ -16,13 +16,13 @@ from workings.config.run import EvalConfig
 from workings.config.sources import kind_of
 from workings.errors import ConfigError
 
-TRAINING = ("sft", "grpo")
+TRAINING = ("sft", "grpo", "expert-iteration")
 
 
 def compose_evaluation(names_or_files: Sequence[str], overrides: Sequence[str]) -> Composition:
     """The evaluation that files and overrides describe.
 
-    Where the first file is that of an SFT or GRPO run, the evaluation is the run's own, on its
+    Where the first file is that of a training run, the evaluation is the run's own, on its
     validation rows. A folder (`-c RUN`, `-c RUN/checkpoints/step_000010`) stands for the model in
     it, a file for settings alone; `model.name_or_path` names any other model.
     """

@@ -134,6 +134,14 @@ def grpo(
     return _start("grpo", config, ctx.args, dry_run=dry_run, resume=resume)
 
 
+@app.command(name="expert-iteration", cls=RunCommand, context_settings=_PASS_ON)
+def expert_iteration(
+    ctx: typer.Context, config: Configs = None, dry_run: DryRun = False, resume: Resume = None
+) -> int:
+    """Sample, keep what is right, fine-tune on it, repeat."""
+    return _start("expert-iteration", config, ctx.args, dry_run=dry_run, resume=resume)
+
+
 @app.command(cls=RunCommand, context_settings=_PASS_ON)
 def pipeline(
     ctx: typer.Context, config: Configs = None, dry_run: DryRun = False, resume: Resume = None
@@ -149,7 +157,7 @@ def evaluate(
     """Evaluate a model on benchmarks.
 
     The model may be a checkpoint; every number comes with its interval. With -c and the folder of
-    an SFT or GRPO run, its model is measured just as the run measures itself.
+    a training run, its model is measured just as the run measures itself.
     """
     return _start("eval", config, ctx.args, dry_run=dry_run, resume=resume)
 
@@ -333,7 +341,7 @@ def _print_configuration(run: AnyRun) -> int:
 def _hand_over(command: str, *arguments: Any, **options: Any) -> int:
     """Run `workings.cli.commands.COMMAND.run`; its result is the exit code."""
     try:
-        module = importlib.import_module(f"workings.cli.commands.{command}")
+        module = importlib.import_module(f"workings.cli.commands.{command.replace('-', '_')}")
         code: int = module.run(*arguments, **options)
     except KeyboardInterrupt as interrupt:
         raise _Interrupted from interrupt

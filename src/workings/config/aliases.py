@@ -233,6 +233,16 @@ _GRPO = {
     **_rows("vllm_importance_sampling_clip_max", "objective.correction_cap"),
 }
 
+_EXPERT = {
+    **_TRAINING,
+    **{name: _GRPO[name] for name in _GRPO if _GRPO[name].target.startswith("sampling.")},
+    **_rows("group_size n rollout.n num_rollouts n_rollouts", "num_generations"),
+    **_rows("n_ei_steps ei_steps n_expert_iterations expert_iterations", "iterations"),
+    **_rows("ei_batch_size expert_batch_size questions_per_step", "questions_per_iteration"),
+    **_rows("num_train_epochs num_epochs n_epochs sft_epochs epochs_per_iteration", "epochs"),
+    **_rows("train_batch_size global_batch_size", "batch_size"),
+}
+
 _EVAL = {
     **_EVERY_RUN,
     **_rows("n n_samples num_return_sequences", "num_samples"),
@@ -252,6 +262,7 @@ _SAMPLE = {
 ALIASES: dict[str, dict[str, Alias]] = {
     "sft": _SFT,
     "grpo": _GRPO,
+    "expert-iteration": _EXPERT,
     "eval": _EVAL,
     "sample": _SAMPLE,
 }
@@ -263,6 +274,7 @@ FOREIGN_SECTIONS: dict[str, frozenset[str]] = {
         {"training", "trainer", "grpo_training", "actor_rollout_ref", "actor", "rollout"}
         | {"algorithm", "generation", "policy_loss"}
     ),
+    "expert-iteration": frozenset({"training", "trainer", "generation", "rollout"}),
     "eval": frozenset({"generation", "rollout"}),
     "sample": frozenset({"generation"}),
 }
@@ -309,5 +321,6 @@ CONFIG_NAMES: dict[str, str] = {
     "sft_config": "sft",
     "grpo_train": "grpo",
     "eval_math": "eval",
+    "expert_iteration": "expert-iteration",
 }
 """Names of earlier configuration files and the shipped run that takes their place."""

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from workings.config.aliases import OLDER
 from workings.config.datasets import expand_datasets
 from workings.config.earlier import rename
+from workings.config.expert_iteration import ExpertIterationConfig
 from workings.config.keys import PHASES
 from workings.config.kinds import RUN_TYPES, AnyRun
 from workings.config.older import settle
@@ -60,6 +61,13 @@ def compose(
 def compose(
     names_or_files: Sequence[str], overrides: Sequence[str] = (), *, kind: Literal["grpo"]
 ) -> GRPOConfig: ...
+@overload
+def compose(
+    names_or_files: Sequence[str],
+    overrides: Sequence[str] = (),
+    *,
+    kind: Literal["expert-iteration"],
+) -> ExpertIterationConfig: ...
 @overload
 def compose(
     names_or_files: Sequence[str], overrides: Sequence[str] = (), *, kind: Literal["pipeline"]

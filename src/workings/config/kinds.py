@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workings.config.expert_iteration import ExpertIterationConfig
 from workings.config.run import (
     EvalConfig,
     GRPOConfig,
@@ -10,16 +11,17 @@ from workings.config.run import (
     SFTConfig,
 )
 
-AnyRun = SFTConfig | GRPOConfig | PipelineConfig | EvalConfig | SampleConfig
+AnyRun = SFTConfig | GRPOConfig | ExpertIterationConfig | PipelineConfig | EvalConfig | SampleConfig
 RUN_TYPES: dict[str, type[AnyRun]] = {
     "sft": SFTConfig,
     "grpo": GRPOConfig,
+    "expert-iteration": ExpertIterationConfig,
     "pipeline": PipelineConfig,
     "eval": EvalConfig,
     "sample": SampleConfig,
 }
 
-TrainingRun = SFTConfig | GRPOConfig
+TrainingRun = SFTConfig | GRPOConfig | ExpertIterationConfig
 """Runs that change a model, with data, batches, evaluation and checkpoints."""
-SamplingRun = GRPOConfig
+SamplingRun = GRPOConfig | ExpertIterationConfig
 """Runs that train on what their own model samples."""

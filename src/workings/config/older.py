@@ -261,6 +261,11 @@ _RULES: dict[str, tuple[Callable[[_Given], list[Settled]], ...]] = {
         _total_length("sampling.max_tokens", "data.max_prompt_length"),
         _train_share,
     ),
+    "expert-iteration": (
+        _sft_rows,
+        _total_length("sampling.max_tokens", "data.max_prompt_length"),
+        _train_share,
+    ),
     "sample": (),
     "eval": (_total_length("sampling.max_tokens", "max_prompt_length"), _eval_limit),
 }

@@ -17,8 +17,9 @@ class TrainerState:
     state is stored (`seeds.derive_seed`).
 
     Attributes:
-        kind: "sft" or "grpo"; a checkpoint of one kind does not resume the other.
-        step: steps finished; of SFT optimizer steps, of GRPO rollout batches.
+        kind: of the run; a checkpoint of one kind does not resume another.
+        step: steps finished; of SFT optimizer steps, of GRPO rollout batches, of expert iteration
+            both.
         num_updates: optimizer steps attempted, skipped ones included.
         cursor: rows (SFT) or prompts (GRPO) drawn.
         consumed_tokens: trained tokens.
@@ -26,6 +27,9 @@ class TrainerState:
         nonfinite_in_a_row: skipped steps since the last good one.
         best_value, best_step: of the validation metric.
         stopped_by_rule: the run ended because its stop rule held.
+        iteration: rounds of expert iteration begun.
+        iteration_start, iteration_end: the step at which the current round was sampled, and the
+            one that ends it.
     """
 
     kind: str
@@ -38,6 +42,9 @@ class TrainerState:
     best_value: float | None = None
     best_step: int | None = None
     stopped_by_rule: bool = False
+    iteration: int = 0
+    iteration_start: int = 0
+    iteration_end: int = 0
 
     def with_best(self, value: float | None) -> TrainerState:
         """The state with `value` of this step as the best, where it is better than before."""
@@ -51,13 +58,16 @@ class TrainerState:
 
     @classmethod
     def read(cls, path: Path, *, kind: str) -> TrainerState:
-        """The stored state; CheckpointError where the file is of another kind or version."""
+        """The stored state; CheckpointError where the file is of another kind or a later version.
+
+        What an earlier version did not store has its default.
+        """
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} cannot be read: {error}") from error
         known = {field.name for field in fields(cls)}
-        if not isinstance(values, dict) or set(values) != known:
+        if not isinstance(values, dict) or "kind" not in values or set(values) - known:
             raise CheckpointError(
                 f"{path} does not hold the training state of this version; "
                 f"expected {', '.join(sorted(known))}"

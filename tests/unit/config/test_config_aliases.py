@@ -372,7 +372,7 @@ def test_every_refusal_is_tested() -> None:
 @pytest.mark.parametrize(("name", "ours"), CONFIG_NAMES.items())
 def test_names_of_earlier_files_lead_to_shipped_runs(name: str, ours: str) -> None:
     kind = {"default_config": "pipeline", "sft_config": "sft", "grpo_train": "grpo"}.get(
-        name, "eval"
+        name, "expert-iteration" if name == "expert_iteration" else "eval"
     )
     assert read_source(name, kind).body == read_source(ours, kind).body
 

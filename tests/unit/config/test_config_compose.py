@@ -10,6 +10,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from workings.config.compose import compose, compose_dict, compose_with_notes
+from workings.config.kinds import RUN_TYPES
 from workings.config.run import GRPOConfig, SFTConfig
 from workings.errors import ConfigError
 
@@ -345,7 +346,7 @@ def test_messages_about_files(write: Write, tmp_path: Path) -> None:
 
 def test_an_unknown_kind() -> None:
     assert _error([], [], kind="grop") == (
-        "unknown kind of run 'grop'; did you mean 'grpo'? Known: eval, grpo, pipeline, sample, sft"
+        "unknown kind of run 'grop'; did you mean 'grpo'? Known: " + ", ".join(sorted(RUN_TYPES))
     )
 
 

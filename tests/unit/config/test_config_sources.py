@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from workings.config.kinds import RUN_TYPES
 from workings.config.sources import (
     check_choice,
     choices_of,
@@ -76,7 +77,7 @@ def test_the_kind_of_a_configuration(tmp_path: Path) -> None:
         kind_of(str(path))
     assert str(caught.value) == (
         f"{path} does not say which kind of run it is\n\n"
-        "hint: add a line such as kind: grpo (known: sft, grpo, pipeline, eval, sample)"
+        f"hint: add a line such as kind: grpo (known: {', '.join(RUN_TYPES)})"
     )
 
 

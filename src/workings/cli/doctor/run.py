@@ -32,9 +32,11 @@ from workings.cli.doctor.rows import FirstRows, Phase, first_rows
 from workings.cli.doctor.special import special_token_findings
 from workings.cli.folders import CONFIG, run_folder
 from workings.cli.sampling_text import describe_sampling
+from workings.config.expert_iteration import ExpertIterationConfig
 from workings.config.kinds import AnyRun, SamplingRun, TrainingRun
 from workings.config.run import (
     EvalConfig,
+    GRPOConfig,
     PipelineConfig,
     SampleConfig,
     SamplingConfig,
@@ -160,13 +162,21 @@ def _settings(phase: Phase) -> Iterator[Finding]:
         )
     else:
         yield ok("folder", f"{folder} is new")
-    if isinstance(phase, SamplingRun):
+    if isinstance(phase, GRPOConfig):
         yield ok("objective", phase.objective.resolve().describe().removeprefix("objective "))
         yield ok(
             "batch",
             f"{phase.prompts_per_step} prompts x {phase.num_generations} samples = "
             f"{phase.rollout_batch_size} rows a step, {phase.updates_per_rollout} update(s) of "
             f"{phase.rows_per_update} rows on them, {phase.max_steps} steps",
+        )
+    if isinstance(phase, ExpertIterationConfig):
+        yield ok("objective", f"the SFT loss {phase.loss} on samples above {phase.keep_above:g}")
+        yield ok(
+            "batch",
+            f"{phase.iterations} rounds of {phase.questions_per_iteration} questions x "
+            f"{phase.num_generations} samples; what is kept is trained {phase.epochs} time(s) in "
+            f"batches of {phase.batch_size}",
         )
 
 
