@@ -220,7 +220,7 @@ def export(
     source: Annotated[Path, typer.Argument(help="A checkpoint, or a run's folder.")],
     destination: Annotated[Path, typer.Argument(help="Folder to write.")],
     format: Annotated[  # noqa: A002 - the name of the option
-        str, typer.Option("--format", help="model, merged or adapter.")
+        str, typer.Option("--format", help="model, merged, adapter or pytorch.")
     ] = "model",
 ) -> int:
     """Write a trained model for others to use.

@@ -300,6 +300,12 @@ REFUSALS: dict[str, Refusal] = {
         "base models are not quantised in this version; model.lora saves optimizer memory",
         "false",
     ),
+    **_refusals(
+        "use_unsloth unsloth",
+        "Unsloth is not supported: it replaces model code that this package has to know; "
+        "model.lora, model.gradient_checkpointing=true and model.attention=sdpa save memory",
+        "false",
+    ),
     **_refusals("fp16", "float16 overflows in training; use model.dtype=bfloat16", "false"),
     **_refusals("optim", "the optimizer is AdamW", "adamw adamw_torch adamw_torch_fused"),
     **_refusals("clip_ratio_c delta", "the ratio has no second bound in this version", "null"),
