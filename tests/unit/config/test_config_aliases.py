@@ -347,7 +347,8 @@ print_every_steps=5
 """
 HARMLESS = """
 beta=0 beta=0.0 kl_coef=0 kl_loss_coef=0 use_kl_loss=false entropy_coef=0 entropy_coeff=0.0
-load_in_4bit=false load_in_8bit=false use_unsloth=false fp16=false optim=adamw_torch clip_ratio_c=null delta=null
+load_in_4bit=false load_in_8bit=false use_unsloth=false unsloth=false fp16=false
+optim=adamw_torch clip_ratio_c=null delta=null
 n_prefix=0 off_policy_reshape=no_reshape use_off_policy_loss=false use_sft_multitask_loss=false
 print_every_steps=0
 """
