@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from tiny_runs import LORA, grpo_arguments, sft_arguments
+from tiny_runs import LORA, expert_arguments, grpo_arguments, sft_arguments
 
 from tiny import save_tiny
 from workings.cli.main import main
@@ -22,6 +23,8 @@ KINDS = {
     "sft": sft_arguments,
     "grpo": grpo_arguments,
     "sft-lora": lambda model, output, **kw: sft_arguments(model, output, LORA, **kw),
+    "expert": expert_arguments,
+    "expert-lora": lambda model, output, **kw: expert_arguments(model, output, LORA, **kw),
     "grpo-lora": lambda model, output, **kw: grpo_arguments(model, output, LORA, **kw),
 }
 
@@ -113,6 +116,13 @@ def same_end(first, second):
         ("sft", "forward", 4 * 6 + 1),  # at an epoch boundary, before the third epoch's first step
         ("sft", "saving", 3),
         ("sft-lora", "forward", 4 * 4 + 3),
+        # Expert iteration: samples of a round, its updates, an evaluation; saved every second step
+        # of a round, the first of which takes seven steps, and at its end.
+        ("expert", "sample", 3),  # while the second round is sampled
+        ("expert", "saved", 4),  # between two rounds
+        ("expert", "saved", 6),  # in the middle of the second round
+        ("expert", "forward", 14 + 12 + 7),  # in mid-accumulation of its second pass
+        ("expert-lora", "forward", 14 + 12 + 7),
     ],
 )
 def test_a11a_kill_9_and_resume_ends_the_same(model, straight, tmp_path, kind, moment, at):
@@ -160,6 +170,39 @@ def test_signals_finish_the_step_and_save(model, straight, tmp_path, number, cod
     assert (tmp_path / "run" / "checkpoints" / "step_000003").is_dir()
     assert main([*arguments, "--resume"]) == 0
     same_end(straight("grpo"), tmp_path / "run")
+
+
+@pytest.mark.parametrize("part", ["policy_step", "grade_groups"])
+def test_expert_iteration_stops_politely_in_a_round(model, straight, tmp_path, monkeypatch, part):
+    """In an update of the second round, or while its samples are graded."""
+    from workings.training import expert_iteration
+
+    calls, function = [], getattr(expert_iteration, part)
+    wanted = {"policy_step": 9, "grade_groups": 2}[part]
+
+    def stopping(*args, **kwargs):
+        calls.append(part)
+        if len(calls) == wanted:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(expert_iteration, part, stopping)
+    arguments = expert_arguments(model, tmp_path, name="run")
+    assert main(arguments) == 143
+    assert len(calls) == wanted
+    assert main([*arguments, "--resume"]) == 0
+    same_end(straight("expert"), tmp_path / "run")
+
+
+def test_expert_iteration_without_the_samples_of_its_round_is_refused(model, tmp_path, capsys):
+    arguments = expert_arguments(model, tmp_path, name="run")
+    killed(arguments, "saved", 6)
+    shutil.rmtree(tmp_path / "run" / "kept")
+    assert main([*arguments, "--resume"]) == 1
+    error = capsys.readouterr().err
+    assert "holds the samples that the round in progress trains on" in error
+    earlier = tmp_path / "run" / "checkpoints" / "step_000007"
+    assert main([*arguments, "--resume", str(earlier)]) == 0
 
 
 def test_a11b_more_steps_after_resume_all_run(model, tmp_path):

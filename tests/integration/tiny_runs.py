@@ -49,6 +49,30 @@ def sft_arguments(model: Path, output: Path, *more: str, name: str = "sft") -> l
     ]
 
 
+def expert_arguments(model: Path, output: Path, *more: str, name: str = "expert") -> list[str]:
+    """`workings expert-iteration` with three small rounds; a sample is right if it stops early."""
+    return [
+        *_common("expert-iteration", model, output, name),
+        f"data.train={{path: arithmetic, options: {ARITHMETIC}}}",
+        "data.validation={path: arithmetic, split: validation, "
+        "options: {num_problems: 6, terms: 2, operands: [1, 99]}}",
+        "reward.overlong_buffer=9",
+        "keep_above=-0.5",
+        "sampling={temperature: 1.0, max_tokens: 10, min_tokens: 1, "
+        "stop: [a, e, '3', '7', x, '+']}",
+        "iterations=3",
+        "questions_per_iteration=8",
+        "num_generations=4",
+        "epochs=2",
+        "batch_size=5",
+        "batch.microbatch_rows=2",
+        "optimizer={learning_rate: 0.01, schedule: linear, warmup_steps: 2}",
+        "checkpoint={every_steps: 2, save_total_limit: 4}",
+        "evaluation={at_start: false, sampling: {max_tokens: 10}}",
+        *more,
+    ]
+
+
 LORA = "model.lora={rank: 4, alpha: 8, dropout: 0.1, targets: [q_proj, v_proj, down_proj]}"
 
 
