@@ -142,8 +142,12 @@ def _one_line(values: dict[str, object]) -> str:
 def _presets() -> str:
     axes = ("ratio", "surrogate", "reduction", "advantage")
     rows = [
-        [f"`{name}`", *(f"`{values[axis]}`" for axis in axes), f"{values.get('epsilon', '-')}"]
-        for name, values in PRESETS.items()
+        [
+            f"`{name}`",
+            *(f"`{preset.values[axis]}`" for axis in axes),
+            f"{preset.values.get('epsilon', '-')}",
+        ]
+        for name, preset in PRESETS.items()
     ]
     return table(["preset", *axes, "epsilon"], rows)
 

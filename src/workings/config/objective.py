@@ -1,190 +1,67 @@
-"""The objective: five axes and the named presets over them. This file is their only home.
+"""The objective as data: the axes, what reads each constant, and the presets. Their only home.
 
 A policy objective is a point in ratio x surrogate x reduction x advantage x correction. A preset
-names such a point; every axis can be set on top of it. Nothing here imports torch: `objectives`
-receives the plain values of a `ResolvedObjective`.
+names such a point; every axis and constant can be set on top of it (`objective_settings`). Nothing
+here imports torch: `objectives` receives plain values.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pydantic import Field, model_validator
-
-from workings.config.section import Section
-from workings.errors import ConfigError, unknown_name
-
-Ratio = Literal["none", "token"]
-Surrogate = Literal["logp", "ratio", "ppo_clip"]
-Reduction = Literal[
-    "seq_mean_token_mean", "token_mean", "seq_mean_token_sum_norm", "seq_mean_token_sum"
+Ratio = Literal["none", "token", "sequence", "sequence_token", "sequence_product", "geo_clipped"]
+Surrogate = Literal[
+    "logp",
+    "ratio",
+    "ppo_clip",
+    "cispo",
+    "sapo",
+    "vespo",
+    "gmpo",
+    "dppo_tv",
+    "clip_cov",
+    "kl_cov",
+    "dro",
 ]
-Advantage = Literal["raw", "group", "group_mean"]
-Correction = Literal["none", "tis_token"]
-
-GROUP_ADVANTAGES: frozenset[str] = frozenset({"group", "group_mean"})
-
-# Constants that a surrogate reads; any other constant given with it is refused.
-SURROGATE_CONSTANTS: dict[str, tuple[str, ...]] = {
-    "logp": (),
-    "ratio": (),
-    "ppo_clip": ("epsilon", "epsilon_high"),
-}
-
-# One row per preset: ratio, surrogate, reduction, advantage, constants (objectives reference, 8).
-PRESETS: dict[str, dict[str, Any]] = {
-    "grpo": {
-        "ratio": "token",
-        "surrogate": "ppo_clip",
-        "reduction": "seq_mean_token_mean",
-        "advantage": "group",
-        "epsilon": 0.2,
-    },
-    "grpo_clip": {
-        "ratio": "token",
-        "surrogate": "ppo_clip",
-        "reduction": "seq_mean_token_mean",
-        "advantage": "group",
-        "epsilon": 0.2,
-    },
-    "dr_grpo": {
-        "ratio": "token",
-        "surrogate": "ppo_clip",
-        "reduction": "seq_mean_token_sum_norm",
-        "advantage": "group_mean",
-        "epsilon": 0.2,
-    },
-    "reinforce_with_baseline": {
-        "ratio": "none",
-        "surrogate": "logp",
-        "reduction": "seq_mean_token_mean",
-        "advantage": "group",
-    },
-    "no_baseline": {
-        "ratio": "none",
-        "surrogate": "logp",
-        "reduction": "seq_mean_token_mean",
-        "advantage": "raw",
-    },
-}
-
-# Presets of the objectives reference that a later version brings; the message says so.
-LATER_PRESETS: frozenset[str] = frozenset(
-    {"bnpo", "dapo", "gspo", "luspo", "cispo", "sapo", "vespo", "gmpo", "grpo_no_clip", "rloo"}
-    | {"reinforce++", "reinforce++_baseline", "remax", "opo", "maxrl", "pass_k", "gpg", "gdpo"}
-    | {"dppo", "luffy", "exgrpo"}
-)
-
-
-class ObjectiveConfig(Section):
-    """What GRPO minimises: a preset, and any axis or constant set on top of it."""
-
-    preset: str = Field("grpo", description="A named point on the axes.")
-    ratio: Ratio | None = Field(None, description="Level of the importance ratio.")
-    surrogate: Surrogate | None = Field(None, description="Per-token loss.")
-    reduction: Reduction | None = Field(None, description="How per-token losses become one number.")
-    advantage: Advantage | None = Field(None, description="How rewards become advantages.")
-    epsilon: float | None = Field(None, ge=0, description="Clip range below (and above if alone).")
-    epsilon_high: float | None = Field(None, ge=0, description="Clip range above.")
-    correction: Correction = Field(
-        "none", description="Weight for what sampler and trainer disagree on (truncation included)."
-    )
-    correction_cap: float = Field(2.0, gt=0, description="Largest weight of tis_token.")
-    advantage_eps: float = Field(
-        1e-6, ge=0, description="Added to the group's std, outside the root."
-    )
-    mask_truncated: bool = Field(False, description="Leave truncated completions out of the loss.")
-
-    @model_validator(mode="after")
-    def _refuse_what_cannot_work(self) -> ObjectiveConfig:
-        self.resolve()
-        return self
-
-    def resolve(self) -> ResolvedObjective:
-        """The preset with the axes set on top of it, checked as a whole."""
-        if self.preset in LATER_PRESETS:
-            raise ConfigError(
-                f"objective preset {self.preset!r} is not in this version; "
-                f"available: {', '.join(sorted(PRESETS))}"
-            )
-        if self.preset not in PRESETS:
-            raise ConfigError(unknown_name("objective preset", self.preset, PRESETS))
-        values = dict(PRESETS[self.preset])
-        for axis in ("ratio", "surrogate", "reduction", "advantage", "epsilon", "epsilon_high"):
-            given = getattr(self, axis)
-            if given is not None:
-                values[axis] = given
-        self._check_constants(values)
-        epsilon = values.get("epsilon", 0.0)
-        return ResolvedObjective(
-            preset=self.preset,
-            ratio=values["ratio"],
-            surrogate=values["surrogate"],
-            reduction=values["reduction"],
-            advantage=values["advantage"],
-            epsilon=epsilon,
-            epsilon_high=values.get("epsilon_high", epsilon),
-            correction=self.correction,
-            correction_cap=self.correction_cap,
-            advantage_eps=self.advantage_eps,
-            mask_truncated=self.mask_truncated,
-        )
-
-    def _check_constants(self, values: dict[str, Any]) -> None:
-        surrogate = values["surrogate"]
-        read = SURROGATE_CONSTANTS[surrogate]
-        unread = [
-            name
-            for name in ("epsilon", "epsilon_high")
-            if getattr(self, name) is not None and name not in read
-        ]
-        if unread:
-            raise ConfigError(
-                f"objective.{unread[0]} is set but the surrogate {surrogate!r} does not read it",
-                hint=f"remove it, or choose a surrogate that does: "
-                f"{', '.join(s for s, c in SURROGATE_CONSTANTS.items() if unread[0] in c)}",
-            )
-        if (values["ratio"] == "none") != (surrogate == "logp"):
-            raise ConfigError(
-                f"objective.ratio={values['ratio']} does not fit objective.surrogate={surrogate}",
-                hint="surrogate=logp goes with ratio=none; ratio and ppo_clip need ratio=token",
-            )
-        if surrogate == "ppo_clip" and "epsilon" not in values:
-            raise ConfigError("objective.surrogate=ppo_clip needs objective.epsilon (0.2 is usual)")
-
-
-class ResolvedObjective(Section):
-    """Every axis of an objective with its value; what a run prints at its start."""
-
-    preset: str
-    ratio: Ratio
-    surrogate: Surrogate
-    reduction: Reduction
-    advantage: Advantage
-    epsilon: float
-    epsilon_high: float
-    correction: Correction
-    correction_cap: float
-    advantage_eps: float
-    mask_truncated: bool
-
-    @property
-    def needs_group(self) -> bool:
-        """True when the advantage compares the samples of one prompt."""
-        return self.advantage in GROUP_ADVANTAGES
-
-    def describe(self) -> str:
-        """One line with every axis, for the log."""
-        clip = (
-            f", clip [1-{self.epsilon:g}, 1+{self.epsilon_high:g}]"
-            if self.surrogate == "ppo_clip"
-            else ""
-        )
-        return (
-            f"objective {self.preset}: ratio {self.ratio}, surrogate {self.surrogate}{clip}, "
-            f"reduction {self.reduction}, advantage {self.advantage}, correction {self.correction}"
-        )
-
+Reduction = Literal[
+    "seq_mean_token_mean",
+    "token_mean",
+    "local_token_mean",
+    "seq_mean_token_sum_norm",
+    "seq_mean_token_sum",
+    "prompt_mean",
+]
+Advantage = Literal[
+    "raw",
+    "group",
+    "group_mean",
+    "group_mean_batch_std",
+    "rloo",
+    "reinforce_pp",
+    "reinforce_pp_baseline",
+    "remax",
+    "opo",
+    "maxrl",
+    "pass_k",
+    "gpg",
+    "gdpo",
+    "rae",
+]
+Correction = Literal[
+    "none",
+    "tis_token",
+    "icepop",
+    "seq_product_truncate",
+    "seq_product_mask",
+    "geometric_truncate",
+    "geometric_mask",
+    "k3_reject",
+    "off_policy_seq_mask",
+]
+KLEstimator = Literal["k1", "abs", "k2", "k3", "k1_plus", "k3_plus", "k3_is"]
+Shaping = Literal["no_reshape", "ratio", "square_root", "pow", "logp", "p_logp"]
 
 AXES: dict[str, tuple[str, ...]] = {
     "ratio": get_args(Ratio),
@@ -192,4 +69,405 @@ AXES: dict[str, tuple[str, ...]] = {
     "reduction": get_args(Reduction),
     "advantage": get_args(Advantage),
     "correction": get_args(Correction),
+}
+
+# Advantages that compare the samples of one prompt; a group of one is refused.
+GROUP_ADVANTAGES: frozenset[str] = frozenset(get_args(Advantage)) - {
+    "raw",
+    "reinforce_pp",
+    "remax",
+    "rae",
+}
+
+# Ratio levels that each surrogate is defined on.
+_PLAIN_LEVELS = ("token", "sequence", "sequence_token", "sequence_product")
+SURROGATE_RATIOS: dict[str, tuple[str, ...]] = {
+    "logp": ("none",),
+    "ratio": _PLAIN_LEVELS,
+    "ppo_clip": _PLAIN_LEVELS,
+    "cispo": _PLAIN_LEVELS,
+    "sapo": _PLAIN_LEVELS,
+    "vespo": ("sequence_product",),
+    "gmpo": ("geo_clipped",),
+    "dppo_tv": ("token",),
+    "clip_cov": ("token",),
+    "kl_cov": ("token",),
+    "dro": ("token",),
+}
+
+# Constants that a surrogate reads, by the keyword its function has.
+SURROGATE_CONSTANTS: dict[str, tuple[str, ...]] = {
+    "logp": (),
+    "ratio": (),
+    "ppo_clip": ("epsilon", "epsilon_high", "dual_clip"),
+    "cispo": ("cap_low", "cap_high"),
+    "sapo": ("tau_positive", "tau_negative"),
+    "vespo": ("vespo_positive", "vespo_negative"),
+    "gmpo": (),
+    "dppo_tv": ("tv_low", "tv_high", "ratio_cap", "log_ratio_penalty"),
+    "clip_cov": ("epsilon", "epsilon_high", "dual_clip"),
+    "kl_cov": ("kl_cov_coef",),
+    "dro": ("dro_beta",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A number of the objective: its default, and the choices under which anything reads it.
+
+    `axis` is another setting of the objective; the constant is read where that has one of `values`
+    (or, with no values, where it is set to anything but 0, None or False).
+    """
+
+    default: Any
+    axis: str = ""
+    values: tuple[Any, ...] = ()
+
+    def is_read(self, settings: Mapping[str, Any]) -> bool:
+        """True where the settings of an objective make use of it."""
+        if not self.axis:
+            return True
+        value = settings[self.axis]
+        return value in self.values if self.values else bool(value)
+
+
+def _of(surrogates: str, default: Any) -> Constant:
+    return Constant(default, "surrogate", tuple(surrogates.split()))
+
+
+# Everything besides the four axes that a preset may set. `epsilon_high` None means epsilon.
+CONSTANTS: dict[str, Constant] = {
+    "epsilon": _of("ppo_clip clip_cov", None),
+    "epsilon_high": _of("ppo_clip clip_cov", None),
+    "dual_clip": _of("ppo_clip clip_cov", None),
+    "cap_low": _of("cispo", None),
+    "cap_high": _of("cispo", 5.0),
+    "tau_positive": _of("sapo", 1.0),
+    "tau_negative": _of("sapo", 1.05),
+    "vespo_positive": _of("vespo", (2.0, 3.0)),
+    "vespo_negative": _of("vespo", (3.0, 2.0)),
+    "log_range": Constant(0.4, "ratio", ("geo_clipped",)),
+    "tv_low": _of("dppo_tv", 0.2),
+    "tv_high": _of("dppo_tv", 0.2),
+    "ratio_cap": _of("dppo_tv", 20.0),
+    "log_ratio_penalty": _of("dppo_tv", 0.0),
+    "cov_share": _of("clip_cov kl_cov", 2e-4),
+    "cov_low": _of("clip_cov", 1.0),
+    "cov_high": _of("clip_cov", 5.0),
+    "kl_cov_coef": _of("kl_cov", 0.1),
+    "dro_beta": _of("dro", 0.1),
+    "advantage_eps": Constant(1e-6),
+    "gpg_norm": Constant(1.0, "advantage", ("gpg",)),
+    "discount": Constant(1.0, "advantage", ("reinforce_pp",)),
+    "rae_decay": Constant(0.95, "advantage", ("rae",)),
+    "correction": Constant("none"),
+    "correction_cap": Constant(
+        None,
+        "correction",
+        ("tis_token", "seq_product_truncate", "seq_product_mask", "geometric_truncate"),
+    ),
+    "correction_low": Constant(None, "correction", ("icepop", "geometric_mask")),
+    "correction_high": Constant(None, "correction", ("icepop", "geometric_mask")),
+    "correction_threshold": Constant(None, "correction", ("k3_reject", "off_policy_seq_mask")),
+    "correction_renormalise": Constant(
+        False,
+        "correction",
+        ("seq_product_mask", "geometric_mask", "k3_reject", "off_policy_seq_mask"),
+    ),
+    "beta": Constant(0.0),
+    "kl_estimator": Constant("k3", "beta"),
+    "kl_in": Constant("loss", "beta"),
+    "kl_target": Constant(None, "beta"),
+    "kl_horizon": Constant(10_000, "kl_target"),
+    "entropy_coef": Constant(0.0),
+    "entropy_target": Constant(None),
+    "entropy_coef_step": Constant(0.005, "entropy_target"),
+    "entropy_coef_min": Constant(0.0, "entropy_target"),
+    "entropy_coef_max": Constant(1.0, "entropy_target"),
+    "top_entropy_quantile": Constant(1.0),
+    "mask_truncated": Constant(False),
+    "count_masked_rows": Constant(False),
+    "zero_truncated_advantage": Constant(False),
+    "overlong_share": Constant(0.0),
+    "dynamic_sampling": Constant("none"),
+    "max_gen_batches": Constant(10, "dynamic_sampling", ("filter",)),
+    "when_short": Constant("error", "dynamic_sampling", ("filter",)),
+    "num_off": Constant(0),
+    "replay": Constant(False),
+    "off_policy_loss": Constant(True, "num_off"),
+    "off_shaping": Constant("ratio"),
+    "gamma": Constant(0.1),
+    "off_shaping_weight": Constant(0.1),
+    "off_shaping_power": Constant(0.5),
+    "off_clip_max": Constant(None),
+    "off_clip_min": Constant(None),
+    "on_shaping": Constant("no_reshape"),
+    "prob_clip_max": Constant(None),
+    "use_teacher_probs": Constant(False, "num_off"),
+    "shape_teacher_ratio": Constant(False, "use_teacher_probs"),
+    "advantage_pool": Constant("union"),
+    "off_advantage_scale": Constant(1.0),
+    "on_advantage_scale": Constant(1.0),
+    "sft_loss_coef": Constant(0.0, "num_off"),
+    "luffy_scale": Constant(False),
+}
+
+# Bounds of each correction where none are set (objectives reference, section 5).
+CORRECTION_BOUNDS: dict[str, dict[str, float]] = {
+    "tis_token": {"correction_cap": 2.0},
+    "icepop": {"correction_low": 0.5, "correction_high": 5.0},
+    "seq_product_truncate": {"correction_cap": 3.0},
+    "seq_product_mask": {"correction_cap": 3.0},
+    "geometric_truncate": {"correction_cap": 2.0},
+    "geometric_mask": {"correction_low": 0.99, "correction_high": 1.01},
+    "k3_reject": {"correction_threshold": 0.01},
+    "off_policy_seq_mask": {},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A named objective: its axes and constants, where it was published, and when to take it."""
+
+    source: str
+    use: str
+    values: Mapping[str, Any]
+
+
+def _preset(
+    axes: str, source: str, use: str, based_on: Mapping[str, Any] | None = None, **constants: Any
+) -> Preset:
+    ratio, surrogate, reduction, advantage = axes.split()
+    values = {
+        "ratio": ratio,
+        "surrogate": surrogate,
+        "reduction": reduction,
+        "advantage": advantage,
+    }
+    return Preset(source, use, {**(based_on or {}), **values, **constants})
+
+
+_CLIP = {"epsilon": 0.2}
+_SEQUENCE_CLIP = {"epsilon": 3e-4, "epsilon_high": 4e-4}
+_LUFFY = {"entropy_coef": 0.001, "num_off": 1, "off_shaping": "ratio", "gamma": 0.1}
+
+# One row per preset: ratio, surrogate, reduction, advantage; source; when to use it; constants.
+PRESETS: dict[str, Preset] = {
+    "grpo": _preset(
+        "token ppo_clip seq_mean_token_mean group",
+        "2402.03300, eq. 3",
+        "The baseline everybody compares with.",
+        _CLIP,
+    ),
+    "grpo_clip": _preset(
+        "token ppo_clip seq_mean_token_mean group",
+        "course name of grpo",
+        "The course's clipped loss; the same point as grpo.",
+        _CLIP,
+    ),
+    "grpo_no_clip": _preset(
+        "token ratio seq_mean_token_mean group",
+        "course name",
+        "The clip ablation: what the clip is worth off-policy.",
+    ),
+    "bnpo": _preset(
+        "token ppo_clip local_token_mean group",
+        "TRL's default of 2025",
+        "Only to reproduce old runs: the one preset whose loss depends on the micro-batch.",
+        _CLIP,
+    ),
+    "dapo": _preset(
+        "token ppo_clip token_mean group",
+        "2503.14476, eq. 8",
+        "Long chains of thought: every token counts alike, and rare tokens may rise.",
+        _CLIP,
+        epsilon_high=0.28,
+        dynamic_sampling="filter",
+        overlong_share=0.2,
+    ),
+    "dr_grpo": _preset(
+        "token ppo_clip seq_mean_token_sum_norm group_mean",
+        "2503.20783, eq. 2",
+        "No length bias and no difficulty bias; completions that grow without reason.",
+        _CLIP,
+    ),
+    "gspo": _preset(
+        "sequence ppo_clip seq_mean_token_mean group",
+        "2507.18071, eq. 5",
+        "Mixture-of-experts models and other noisy token ratios.",
+        _SEQUENCE_CLIP,
+    ),
+    "gspo_token": _preset(
+        "sequence_token ppo_clip seq_mean_token_mean group",
+        "2507.18071, eq. 13",
+        "gspo with advantages that differ from token to token.",
+        _SEQUENCE_CLIP,
+    ),
+    "luspo": _preset(
+        "sequence ppo_clip seq_mean_token_sum group",
+        "2602.05261",
+        "gspo without its pull towards short answers.",
+        _SEQUENCE_CLIP,
+    ),
+    "cispo": _preset(
+        "token cispo token_mean group",
+        "2506.13585, eq. 4",
+        "Several updates per rollout batch: clipped tokens keep their gradient.",
+        cap_high=5.0,
+    ),
+    "sapo": _preset(
+        "token sapo seq_mean_token_mean group",
+        "2511.20347",
+        "A soft gate in place of the clip.",
+        tau_positive=1.0,
+        tau_negative=1.05,
+    ),
+    "vespo": _preset(
+        "sequence_product vespo token_mean group",
+        "2602.10693",
+        "Stale rollouts: whole-sequence weights, reshaped so that they cannot explode.",
+    ),
+    "gmpo": _preset(
+        "geo_clipped gmpo seq_mean_token_mean group",
+        "2507.20673, eq. 4",
+        "Outlying token ratios: a geometric mean of ratios clipped one by one.",
+        log_range=0.4,
+    ),
+    "dppo": _preset(
+        "token dppo_tv token_mean group_mean",
+        "2602.04879",
+        "A trust region in probability rather than in ratio, fair to rare tokens.",
+    ),
+    "clip_cov": _preset(
+        "token clip_cov token_mean group",
+        "2505.22617, eq. 11",
+        "Entropy that collapses early: the tokens that drive it are left out.",
+        _CLIP,
+    ),
+    "kl_cov": _preset(
+        "token kl_cov token_mean group",
+        "2505.22617, eq. 13",
+        "As clip_cov, with a penalty in place of the cut.",
+    ),
+    "dro": _preset(
+        "token dro token_mean group_mean",
+        "2405.19107",
+        "A squared penalty on the log-ratio; fully off-policy data.",
+    ),
+    "no_baseline": _preset(
+        "none logp seq_mean_token_mean raw",
+        "Williams 1992",
+        "The baseline ablation of the course.",
+    ),
+    "reinforce_with_baseline": _preset(
+        "none logp seq_mean_token_mean group",
+        "Williams 1992",
+        "One update per rollout batch: the plainest loss that works.",
+    ),
+    "rloo": _preset(
+        "sequence_product ppo_clip seq_mean_token_mean rloo",
+        "2402.14740",
+        "Short answers, one ratio per answer, and a reference that must stay near.",
+        _CLIP,
+        beta=0.05,
+        kl_in="reward",
+        kl_estimator="k1",
+    ),
+    "reinforce++": _preset(
+        "token ppo_clip token_mean reinforce_pp",
+        "2501.03262",
+        "One sample per prompt is enough: the baseline is the whole batch.",
+        _CLIP,
+        beta=0.01,
+        kl_in="reward",
+        kl_estimator="k1",
+    ),
+    "reinforce++_baseline": _preset(
+        "token ppo_clip token_mean reinforce_pp_baseline",
+        "2501.03262",
+        "Groups for the mean, the whole batch for the scale.",
+        _CLIP,
+        beta=0.01,
+        kl_estimator="k2",
+    ),
+    "remax": _preset(
+        "token ppo_clip token_mean remax",
+        "2310.10505",
+        "The greedy answer as the baseline, one more rollout per prompt.",
+        _CLIP,
+    ),
+    "opo": _preset(
+        "token ppo_clip token_mean opo",
+        "2505.23585",
+        "Lengths that differ much: the baseline of least variance.",
+        _CLIP,
+    ),
+    "maxrl": _preset(
+        "token ppo_clip token_mean maxrl",
+        "2602.02710",
+        "Hard problems weigh more: an approach to maximum likelihood of success.",
+        _CLIP,
+    ),
+    "pass_k": _preset(
+        "token ppo_clip token_mean pass_k",
+        "2503.19595",
+        "What matters is that one of the k samples is right.",
+        _CLIP,
+    ),
+    "gpg": _preset(
+        "none logp token_mean gpg",
+        "2504.02546",
+        "No ratio, no clip, no reference; groups without a right answer are made up for.",
+    ),
+    "gdpo": _preset(
+        "token ppo_clip token_mean gdpo",
+        "2601.05242",
+        "Several rewards: each is normalised by itself before they are added.",
+        _CLIP,
+    ),
+    "luffy": _preset(
+        "token ratio seq_mean_token_sum_norm group_mean",
+        "2504.14945, eq. 7",
+        "Problems that the model cannot solve yet, with traces of a model that can.",
+        _LUFFY,
+    ),
+    "luffy_clip": _preset(
+        "token ppo_clip seq_mean_token_sum_norm group_mean",
+        "2504.14945",
+        "luffy with the clip kept on own tokens: one switch from luffy.",
+        _LUFFY,
+        epsilon=0.2,
+    ),
+    "on_policy": _preset(
+        "token ppo_clip seq_mean_token_sum_norm group_mean",
+        "2504.14945, its baseline",
+        "luffy_clip without the traces: what the traces are worth.",
+        _CLIP,
+        entropy_coef=0.001,
+    ),
+    "on_policy_noclip": _preset(
+        "token ratio seq_mean_token_sum_norm group_mean",
+        "2504.14945",
+        "luffy without the traces: one switch from luffy.",
+        entropy_coef=0.001,
+    ),
+    "rl_sft_loss": _preset(
+        "token ratio seq_mean_token_sum_norm group_mean",
+        "2504.14945, its RL + SFT variant",
+        "Imitation beside reinforcement: traces give a likelihood term of their own.",
+        entropy_coef=0.001,
+        num_off=1,
+        off_policy_loss=False,
+        advantage_pool="on_policy",
+        sft_loss_coef=1.0,
+    ),
+    "exgrpo": _preset(
+        "token ratio seq_mean_token_sum_norm group_mean",
+        "2510.02245, eq. 6",
+        "Own past successes, replayed on problems that are neither solved nor hopeless.",
+        entropy_coef=0.001,
+        replay=True,
+        off_shaping="ratio",
+        gamma=0.1,
+    ),
 }

@@ -162,13 +162,18 @@ def _grpo_clip(given: _Given) -> list[Settled]:
     bound = given.raw("ratio_upper_bound")
     epsilon = given.setting("objective.epsilon")
     if epsilon is None:
-        preset = PRESETS.get(str(given.setting("objective.preset")), {})
-        epsilon = preset.get("epsilon", 0.2)
+        epsilon = _preset_value(given, "epsilon") or 0.2
     if not isinstance(bound, int | float) or not isinstance(epsilon, int | float):
         raise ConfigError(f"clip_upper_bound={bound!r}; expected a number, e.g. 1.28")
     value = max(round(bound - 1, 12), epsilon)
     source = f"clip_upper_bound={bound:g} over epsilon={epsilon:g}"
     return [Settled(path="objective.epsilon_high", value=value, source=source)]
+
+
+def _preset_value(given: _Given, name: str) -> Any:
+    """What the run's preset says about a setting; None where it says nothing."""
+    preset = PRESETS.get(str(given.setting("objective.preset")))
+    return None if preset is None else preset.values.get(name)
 
 
 def _grpo_std(given: _Given) -> list[Settled]:
@@ -181,8 +186,7 @@ def _grpo_std(given: _Given) -> list[Settled]:
             f"dividing advantages by the group's std: {divide!r} came; expected true or false "
             "(scale_rewards: group or none)"
         )
-    preset = PRESETS.get(str(given.setting("objective.preset")), {})
-    if preset.get("advantage") not in GROUP_ADVANTAGES:
+    if _preset_value(given, "advantage") not in GROUP_ADVANTAGES:
         return []
     source = "advantages divided by the group's std" if divide else "std off"
     value = "group" if divide else "group_mean"

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from workings.config.objective import ObjectiveConfig
+from workings.config.objective_settings import ObjectiveConfig
 from workings.config.section import RunSection, Section
 from workings.errors import ConfigError
 
@@ -322,6 +322,69 @@ def check_normalize_constant(loss: str, constant: float) -> None:
         )
 
 
+class OffPolicyConfig(Section):
+    """Where a teacher's traces come from and how they enter a group; see objective.num_off."""
+
+    traces: DatasetConfig | None = Field(
+        None, description="Demonstrations, found by their question; null reads data.train's target."
+    )
+    choice: Literal["first", "random"] = Field("first", description="Which of several traces.")
+    max_trace_length: int = Field(8192, ge=1, description="In tokens, EOS included.")
+    cut_traces: Literal["drop", "error"] = Field(
+        "drop", description="What becomes of a trace that is too long or was cut off; counted."
+    )
+    keep_prob: float = Field(1.0, ge=0, le=1, description="Share of prompts that use their trace.")
+    wrong_traces: Literal["keep", "drop"] = Field(
+        "keep", description="Traces that the reward finds wrong: kept, they get its low reward."
+    )
+    min_right: float = Field(
+        0.9, ge=0, le=1, description="Least share of traces that must be right before step 0."
+    )
+    prompt_ending: str | None = Field(
+        None, description="Text that every prompt has to end in, e.g. <think> and a line break."
+    )
+    prefix_schedule: Literal[
+        "random", "fixed", "linear", "linear_max", "reverse_linear", "linear_variance"
+    ] = Field("random", description="How much of a trace a guided row begins with.")
+    prefix_min_ratio: float = Field(1.0, ge=0, le=1, description="Least share of a trace.")
+    prefix_max_ratio: float = Field(1.0, ge=0, le=1, description="Largest share; 1, 1 is all.")
+    prefix_steps: int = Field(1000, ge=1, description="Steps of a schedule that changes.")
+    prefix_linear_max_ratio: float = Field(0.8, ge=0, le=1, description="Where linear begins.")
+    prefix_share_across_samples: bool = Field(False, description="One share for all guided rows.")
+
+    @property
+    def whole_traces(self) -> bool:
+        """True when guided rows are whole traces, which never go to the engine."""
+        return (
+            self.prefix_schedule in ("random", "fixed")
+            and self.prefix_min_ratio == self.prefix_max_ratio == 1
+        )
+
+
+class ReplayConfig(Section):
+    """The replay of own past successes (ExGRPO, 2510.02245); see objective.replay."""
+
+    experience_ratio: float = Field(
+        0.5, gt=0, lt=1, description="Share of a batch's prompts that replay a rollout."
+    )
+    lower: int = Field(0, ge=0, description="A problem enters with more right rollouts than this.")
+    upper: int | None = Field(
+        None, ge=1, description="... and at most so many; null is num_generations - 1."
+    )
+    weighting: Literal["normal", "linear", "sqrt", "linear_clip"] = Field(
+        "normal", description="How problems are drawn by their number of right rollouts."
+    )
+    sigma: float = Field(1.0, gt=0, description="Width of normal, in rollouts.")
+    select: Literal["entropy", "perplexity", "random"] = Field(
+        "entropy", description="Which rollout of a problem: the lowest under the current policy."
+    )
+    start_solve_rate: float = Field(
+        0.35, ge=0, le=1, description="Replay begins once a batch is solved so often."
+    )
+    max_age: int | None = Field(None, ge=1, description="Steps after which a rollout is dropped.")
+    max_rollouts: int | None = Field(None, ge=1, description="Most rollouts kept.")
+
+
 class GRPOConfig(Run):
     """Reinforcement learning from graded rollouts."""
 
@@ -332,6 +395,8 @@ class GRPOConfig(Run):
     reward: RewardConfig = RewardConfig()
     grader: GraderConfig = GraderConfig()
     objective: ObjectiveConfig = ObjectiveConfig()
+    off_policy: OffPolicyConfig = OffPolicyConfig()
+    replay: ReplayConfig = ReplayConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
     batch: BatchConfig = BatchConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -359,6 +424,18 @@ class GRPOConfig(Run):
         """Optimizer steps taken on one rollout batch."""
         return self.epochs_per_rollout * self.rollout_batch_size // self.rows_per_update
 
+    @property
+    def num_sampled(self) -> int:
+        """Samples of a prompt that the policy draws where a whole trace takes the other rows."""
+        off = self.objective.resolve().num_off
+        return self.num_generations - off if off >= 0 else 0
+
+    @property
+    def overlong_buffer(self) -> int:
+        """Tokens before the limit in which length costs reward; the reward's own setting wins."""
+        share = self.objective.resolve().overlong_share
+        return self.reward.overlong_buffer or round(share * self.sampling.max_tokens)
+
     @model_validator(mode="after")
     def _nothing_unread(self) -> GRPOConfig:
         if self.data.max_response_length is not None:
@@ -369,6 +446,40 @@ class GRPOConfig(Run):
             )
         if self.evaluation.stop_metric is not None:
             raise ConfigError("evaluation.stop_metric ends SFT early and has no effect here")
+        return self
+
+    @model_validator(mode="after")
+    def _off_policy_rows_fit(self) -> GRPOConfig:
+        objective = self.objective.resolve()
+        if objective.num_off >= self.num_generations:
+            raise ConfigError(
+                f"objective.num_off={objective.num_off} leaves nothing of num_generations="
+                f"{self.num_generations} to sample",
+                hint="num_generations counts the teacher's rows too: 8 with num_off=1 samples 7",
+            )
+        if objective.num_off == 0 and self.off_policy != OffPolicyConfig():
+            raise ConfigError(
+                "off_policy is set, but the objective has no teacher rows",
+                hint="set objective.preset=luffy, or objective.num_off=1",
+            )
+        if objective.replay:
+            upper = self.replay.upper
+            if upper is not None and not self.replay.lower < upper <= self.num_generations:
+                raise ConfigError(
+                    f"replay.lower={self.replay.lower} and replay.upper={upper}; expected "
+                    f"lower < upper <= num_generations={self.num_generations}"
+                )
+        elif self.replay != ReplayConfig():
+            raise ConfigError(
+                "replay is set, but the objective does not replay",
+                hint="set objective.preset=exgrpo, or objective.replay=true",
+            )
+        if objective.dynamic_sampling != "none" and objective.has_off_policy_rows:
+            raise ConfigError(
+                f"objective.dynamic_sampling={objective.dynamic_sampling} draws whole groups anew; "
+                "it does not go with teacher rows or replay",
+                hint="set objective.dynamic_sampling=none",
+            )
         return self
 
     @model_validator(mode="after")

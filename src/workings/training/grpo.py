@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from workings.config.objective import ResolvedObjective
+from workings.config.objective_settings import ResolvedObjective
 from workings.config.run import GRPOConfig
 from workings.data.sampler import PromptSampler
 from workings.models.weights import named_full_weights
