@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import nn
 
+from workings.training.offloaded_adamw import OffloadedAdamW
+
 Schedule = Literal["constant", "linear", "cosine"]
 
 
@@ -49,10 +51,12 @@ def build_adamw(
     betas: tuple[float, float] = (0.9, 0.95),
     eps: float = 1e-8,
     weight_decay: float = 0.0,
-) -> torch.optim.AdamW:
+    offload: bool = False,
+) -> torch.optim.Optimizer:
     """AdamW over the trainable parameters; only matrices decay, biases and norms do not.
 
-    The learning rate is set before every step by `learning_rate_at`.
+    The learning rate is set before every step by `learning_rate_at`. `offload` keeps the moments in
+    CPU memory (`offloaded_adamw`), with the same numbers and the same saved state.
     """
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     decay = [p for _, p in named if p.ndim >= 2]
@@ -61,9 +65,10 @@ def build_adamw(
         {"params": decay, "weight_decay": weight_decay},
         {"params": rest, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=0.0, betas=betas, eps=eps, fused=True
-    )
+    trained = [group for group in groups if group["params"]]
+    if offload:
+        return OffloadedAdamW(trained, lr=0.0, betas=betas, eps=eps)
+    return torch.optim.AdamW(trained, lr=0.0, betas=betas, eps=eps, fused=True)
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:

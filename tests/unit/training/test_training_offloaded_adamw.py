@@ -98,6 +98,20 @@ def test_loading_into_bfloat16_weights_keeps_the_moments_whole(tmp_path):
     assert again.state[model.weight]["exp_avg"].equal(moment)
 
 
+def test_the_builder_offloads_where_it_is_asked_to():
+    model = tiny_model(tiny_tokenizer())
+    plain, offloaded = (
+        build_adamw(model, **SETTINGS, offload=offload) for offload in (False, True)
+    )
+    assert type(plain) is torch.optim.AdamW
+    assert type(offloaded) is OffloadedAdamW
+    for one, other in zip(plain.param_groups, offloaded.param_groups, strict=True):
+        assert one.keys() == other.keys()
+        assert [one[key] for key in one if key != "params"] == [
+            other[key] for key in other if key != "params"
+        ]
+
+
 def test_a_bfloat16_weight_is_updated_in_float32_and_rounded():
     weight = nn.Parameter(torch.tensor([1.0, -2.0], dtype=torch.bfloat16))
     exact = nn.Parameter(weight.detach().float())
