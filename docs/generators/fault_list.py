@@ -101,16 +101,8 @@ PROBES: dict[str, str] = {
 
 LATER: dict[str, str] = {
     "A5e": "needs an engine in bfloat16 on a GPU",
-    "A6a": "sequence ratios come with the GSPO family",
-    "A6b": "sequence ratios come with the GSPO family",
-    "A6c": "sequence ratios come with the GSPO family",
-    "A7c": "training on several ranks",
-    "A8a": "there is no KL term yet",
     "A12b": "dynamic sampling comes with DAPO",
-    "A17c": "there are no tools yet",
     "A18a": "engines in other processes",
-    "A18b": "training on several ranks",
-    "A18c": "training on several ranks",
     "A19c": "engines that hold memory of their own on a GPU",
 }
 """Probes that need a part which is not there yet, and which part."""

@@ -22,24 +22,36 @@ from typing import Any
 LIMIT_SECONDS = 60.0
 
 
+class RankFailure(AssertionError):
+    """What the ranks said, and how each ended: "ok", "error" (it raised), "gone" or "hung"."""
+
+    def __init__(self, text: str, endings: list[str]) -> None:
+        super().__init__(text)
+        self.endings = endings
+
+
 class RankPool:
     """`size` rank processes in `folder`, started on first use and again after a failure."""
 
-    def __init__(self, folder: Path, *, size: int = 2, limit_seconds: float = LIMIT_SECONDS):
+    def __init__(self, folder: Path, *, size: int = 2) -> None:
         self._folder = folder
         self._size = size
-        self._limit_seconds = limit_seconds
         self._started = 0
         self._processes: list[Any] = []
         self._pipes: list[Connection] = []
 
-    def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """What `function(ranks, *arguments)` gives on each rank; AssertionError if one fails."""
+    def run(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        limit_seconds: float = LIMIT_SECONDS,
+    ) -> list[Any]:
+        """What `function(ranks, *arguments)` gives on each rank; RankFailure if one has none."""
         if not self._processes:
             self._start()
         for pipe in self._pipes:
             pipe.send((function, arguments))
-        deadline = time.monotonic() + self._limit_seconds
+        deadline = time.monotonic() + limit_seconds
         answers = []
         for pipe in self._pipes:
             try:
@@ -49,7 +61,7 @@ class RankPool:
                 answers.append(("gone", ""))
         if all(kind == "ok" for kind, _ in answers):
             return [value for _, value in answers]
-        raise AssertionError(self._end(answers))
+        raise RankFailure(self._end(answers), [kind for kind, _ in answers])
 
     def close(self) -> None:
         """End the processes."""
