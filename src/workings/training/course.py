@@ -27,6 +27,7 @@ from workings.objectives import masked
 from workings.objectives.advantages import group_advantages
 from workings.objectives.logprobs import compute_entropy as entropy_of_logits
 from workings.objectives.logprobs import selective_log_softmax, token_logprobs
+from workings.objectives.preference import preference_loss
 from workings.objectives.reductions import StepTotals
 from workings.objectives.supervised import sft_loss
 from workings.objectives.surrogates import (
@@ -359,8 +360,8 @@ def compute_per_instance_dpo_loss(
             reference = _sequence_log_prob(lm_ref, ids)
         return _sequence_log_prob(lm, ids) - reference.to(device)
 
-    margin = log_ratio(response_chosen) - log_ratio(response_rejected)
-    return -nn.functional.logsigmoid(beta * margin)
+    chosen, rejected = log_ratio(response_chosen)[None], log_ratio(response_rejected)[None]
+    return preference_loss(chosen, rejected, loss="sigmoid", beta=beta)[0]
 
 
 def _sequence_log_prob(model: nn.Module, ids: Sequence[int]) -> Tensor:

@@ -1,4 +1,4 @@
-"""AdamW with its states in CPU memory: two thirds of the optimizer's GPU memory are given back.
+"""AdamW with its states in CPU memory: weights and gradients alone stay on the GPU, half of it all.
 
 For every float32 weight AdamW keeps two float32 numbers. Here they live in CPU memory, pinned where
 the weights are on a CUDA device, and visit the device a bucket at a time: while one bucket is
