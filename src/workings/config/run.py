@@ -184,6 +184,9 @@ class OptimizerConfig(Section):
     betas: tuple[float, float] = Field((0.9, 0.95), description="Of AdamW's two moments.")
     eps: float = Field(1e-8, gt=0, description="Of AdamW.")
     weight_decay: float = Field(0.0, ge=0, description="On matrices, not on biases and norms.")
+    offload: bool = Field(
+        False, description="Keep AdamW's moments in CPU memory: less of the card's, slower steps."
+    )
     max_grad_norm: float = Field(1.0, ge=0, description="0 turns clipping off.")
     schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant", description="After the warm-up; linear and cosine fall towards 0."

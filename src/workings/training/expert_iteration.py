@@ -95,7 +95,11 @@ def train_expert_iteration(
     layout = choose_layout(model, config.batch.layout, grouped=True)
     rates = config.optimizer
     optimizer = build_adamw(
-        model, betas=rates.betas, eps=rates.eps, weight_decay=rates.weight_decay
+        model,
+        betas=rates.betas,
+        eps=rates.eps,
+        weight_decay=rates.weight_decay,
+        offload=rates.offload,
     )
     restored = checkpointer.restore(model, optimizer)
     state = restored or TrainerState(kind="expert-iteration")

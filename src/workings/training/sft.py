@@ -74,7 +74,11 @@ def train_sft(
     rates = config.optimizer
     warmup = warmup_from(rates.warmup_steps, rates.warmup_ratio, num_steps)
     optimizer = build_adamw(
-        model, betas=rates.betas, eps=rates.eps, weight_decay=rates.weight_decay
+        model,
+        betas=rates.betas,
+        eps=rates.eps,
+        weight_decay=rates.weight_decay,
+        offload=rates.offload,
     )
     restored = checkpointer.restore(model, optimizer)
     state = restored or TrainerState(kind="sft")

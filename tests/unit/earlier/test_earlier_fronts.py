@@ -167,3 +167,14 @@ def test_names_that_lead_elsewhere_lead_there():
     expected = torch.log_softmax(logits, -1).gather(-1, labels[:, None]).squeeze(-1)
     torch.testing.assert_close(workings.selective_log_softmax(logits, labels), expected)
     assert workings.MemoryEfficientAdamW.__name__ == "OffloadedAdamW"
+
+
+def test_sft_with_offloaded_moments_is_the_same_run_and_resumes(model, tmp_path):
+    for name, offload in (("plain", "false"), ("offloaded", "true")):
+        more = ["batch_size=8", "max_steps=3", f"optimizer={{offload: {offload}}}"]
+        config = workings.SFTConfig.from_yaml("sft", settings(model, tmp_path, name, *more))
+        workings.create_sft_trainer(config).train()
+        longer = config.model_copy(update={"max_steps": 5})
+        workings.create_sft_trainer(longer).train(resume="latest")
+    assert len(losses(tmp_path / "plain")) == 5
+    assert losses(tmp_path / "plain") == losses(tmp_path / "offloaded")

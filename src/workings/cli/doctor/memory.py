@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import psutil
@@ -114,6 +114,8 @@ def training_memory(
         compute_bytes=_compute_bytes(config.model.dtype, config.model.device),
         cached_tokens=min(config.engine.max_batch_size, sampled) * (longest_prompt + response),
     )
+    if config.optimizer.offload and choose_device(config.model.device).device.type == "cuda":
+        estimate = replace(estimate, optimizer=0)
     return estimate, trained
 
 
