@@ -49,7 +49,8 @@ from workings import (
     train_grpo,
     train_sft,
 )
-from workings.config.objective import PRESETS, ObjectiveConfig
+from workings.config.objective import PRESETS
+from workings.config.objective_settings import ObjectiveConfig
 from workings.data.sampler import rank_share
 from workings.errors import TrainingError
 from workings.training.distributed import Ranks, Totals, average_gradients, merge_totals
@@ -294,15 +295,18 @@ def on_rank_concat(ranks: Ranks) -> list[list[Any]]:
         torch.tensor([2**40 + ranks.rank]),
         torch.full((1 + ranks.rank,), 0.1 * ranks.rank, dtype=torch.float64, requires_grad=True),
         torch.empty(0, dtype=torch.int64),
+        torch.tensor([1.5], dtype=torch.bfloat16) if ranks.rank == 0 else torch.empty(0),
     ]
     whole = [ranks.all_concat(values) for values in given]
-    assert [tensor.dtype for tensor in whole] == [tensor.dtype for tensor in given]
+    assert [tensor.dtype for tensor in whole[:5]] == [tensor.dtype for tensor in given[:5]]
+    assert whole[5].dtype == torch.bfloat16
+    assert not any(tensor.requires_grad for tensor in whole[:3])
     return [tensor.tolist() for tensor in whole]
 
 
 def test_tensors_of_any_length_are_joined(pool: RankPool) -> None:
     assert on_rank_concat(Ranks())[0] == [0.0, 1.0, 2.0]
-    wanted = [[0.0, 1.0, 2.0], [True, False, True], [2**40, 2**40 + 1], [0.0, 0.1, 0.1], []]
+    wanted = [[0.0, 1.0, 2.0], [True, False, True], [2**40, 2**40 + 1], [0.0, 0.1, 0.1], [], [1.5]]
     assert pool.run(on_rank_concat) == [wanted, wanted]
     with pytest.raises(TrainingError, match=r"shape \(2, 2\); expected one dimension"):
         Ranks().all_concat(torch.zeros(2, 2))

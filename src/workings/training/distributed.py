@@ -63,24 +63,27 @@ class Ranks:
     def all_concat(self, values: Tensor) -> Tensor:
         """The 1-D tensors of all ranks, one behind the other in the order of the ranks.
 
-        Lengths may differ and be 0; the dtype may not. No gradient goes through.
+        Lengths may differ, and a rank without values may give an empty tensor of any dtype on any
+        device; the others agree on the dtype. The values travel as bytes through the CPU and come
+        back on the device they were given on, without gradients.
         """
         if values.dim() != 1:
             raise TrainingError(
                 f"all_concat got a tensor of shape {tuple(values.shape)}; expected one dimension"
             )
         if self.size == 1:
-            return values
-        lengths = self.all_objects(len(values))
-        padded = values.detach().new_zeros(max(lengths))
-        padded[: len(values)] = values.detach()
-        if values.dtype is torch.bool:  # gloo does not carry it
-            padded = padded.view(torch.uint8)
-        parts = [torch.empty_like(padded) for _ in lengths]
-        if max(lengths) > 0:
-            dist.all_gather(parts, padded)
-        whole = torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
-        return whole.view(values.dtype)
+            return values.detach()
+        described = self.all_objects((len(values), values.dtype))
+        length, dtype = max(described, key=lambda entry: entry[0])
+        padded = torch.zeros(length, dtype=dtype)
+        padded[: len(values)] = values.detach().cpu()
+        parts = [torch.empty_like(padded).view(torch.uint8) for _ in described]
+        if length > 0:
+            dist.all_gather(parts, padded.view(torch.uint8))
+        whole = [
+            part.view(dtype)[:count] for part, (count, _) in zip(parts, described, strict=True)
+        ]
+        return torch.cat(whole).to(values.device)
 
     def all_objects(self, value: Value) -> list[Value]:
         """`value` of every rank, in the order of the ranks. Small picklable objects only."""
