@@ -9,7 +9,8 @@ from pydantic import BaseModel, ValidationError
 
 from workings.config.compose import compose, compose_with_notes
 from workings.config.kinds import RUN_TYPES
-from workings.config.objective import PRESETS, ObjectiveConfig
+from workings.config.objective import PRESETS
+from workings.config.objective_settings import ObjectiveConfig
 from workings.config.run import (
     DataConfig,
     DatasetConfig,

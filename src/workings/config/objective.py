@@ -79,6 +79,9 @@ GROUP_ADVANTAGES: frozenset[str] = frozenset(get_args(Advantage)) - {
     "rae",
 }
 
+# Advantages without a statistic of the group that a part of its rows could give.
+NO_POOL: frozenset[str] = frozenset({"raw", "remax", "rae", "pass_k", "reinforce_pp", "gdpo"})
+
 # Ratio levels that each surrogate is defined on.
 _PLAIN_LEVELS = ("token", "sequence", "sequence_token", "sequence_product")
 SURROGATE_RATIOS: dict[str, tuple[str, ...]] = {
@@ -115,25 +118,52 @@ SURROGATE_CONSTANTS: dict[str, tuple[str, ...]] = {
 class Constant:
     """A number of the objective: its default, and the choices under which anything reads it.
 
-    `axis` is another setting of the objective; the constant is read where that has one of `values`
-    (or, with no values, where it is set to anything but 0, None or False).
+    Each of `readers` is another setting of the objective with the values that make it read this
+    one; no values are any but 0, None and False. Without readers the constant is always read.
     """
 
     default: Any
-    axis: str = ""
-    values: tuple[Any, ...] = ()
+    readers: tuple[tuple[str, tuple[Any, ...]], ...] = ()
 
     def is_read(self, settings: Mapping[str, Any]) -> bool:
         """True where the settings of an objective make use of it."""
-        if not self.axis:
-            return True
-        value = settings[self.axis]
-        return value in self.values if self.values else bool(value)
+        return not self.readers or any(
+            _holds(settings[name], values) and (name not in CONSTANTS or _is_read(name, settings))
+            for name, values in self.readers
+        )
+
+    def needs(self, settings: Mapping[str, Any]) -> list[str]:
+        """What would have to be set for it to be read, each way in the words of a message."""
+        found = []
+        for name, values in self.readers:
+            if not _holds(settings[name], values):
+                wanted = " or ".join(map(str, values))
+                found.append(f"objective.{name}={wanted}" if wanted else f"objective.{name}")
+            elif name in CONSTANTS:
+                found += CONSTANTS[name].needs(settings)
+        return list(dict.fromkeys(found))
+
+
+def _holds(value: Any, values: tuple[Any, ...]) -> bool:
+    return value in values if values else bool(value)
+
+
+def _is_read(name: str, settings: Mapping[str, Any]) -> bool:
+    return CONSTANTS[name].is_read(settings)
 
 
 def _of(surrogates: str, default: Any) -> Constant:
-    return Constant(default, "surrogate", tuple(surrogates.split()))
+    return Constant(default, (("surrogate", tuple(surrogates.split())),))
 
+
+def _with(readers: str, default: Any) -> Constant:
+    """Read where any of these settings is anything but 0, None and False."""
+    return Constant(default, tuple((name, ()) for name in readers.split()))
+
+
+_OFF_ROWS = "num_off replay"
+_EPS = ("group", "group_mean_batch_std", "pass_k", "gdpo")
+_WEIGHTED = ("logp", "p_logp")
 
 # Everything besides the four axes that a preset may set. `epsilon_high` None means epsilon.
 CONSTANTS: dict[str, Constant] = {
@@ -146,7 +176,7 @@ CONSTANTS: dict[str, Constant] = {
     "tau_negative": _of("sapo", 1.05),
     "vespo_positive": _of("vespo", (2.0, 3.0)),
     "vespo_negative": _of("vespo", (3.0, 2.0)),
-    "log_range": Constant(0.4, "ratio", ("geo_clipped",)),
+    "log_range": Constant(0.4, (("ratio", ("geo_clipped",)),)),
     "tv_low": _of("dppo_tv", 0.2),
     "tv_high": _of("dppo_tv", 0.2),
     "ratio_cap": _of("dppo_tv", 20.0),
@@ -156,59 +186,67 @@ CONSTANTS: dict[str, Constant] = {
     "cov_high": _of("clip_cov", 5.0),
     "kl_cov_coef": _of("kl_cov", 0.1),
     "dro_beta": _of("dro", 0.1),
-    "advantage_eps": Constant(1e-6),
-    "gpg_norm": Constant(1.0, "advantage", ("gpg",)),
-    "discount": Constant(1.0, "advantage", ("reinforce_pp",)),
-    "rae_decay": Constant(0.95, "advantage", ("rae",)),
+    "advantage_eps": Constant(1e-6, (("advantage", _EPS),)),
+    "gpg_norm": Constant(1.0, (("advantage", ("gpg",)),)),
+    "discount": Constant(1.0, (("advantage", ("reinforce_pp",)),)),
+    "rae_decay": Constant(0.95, (("advantage", ("rae",)),)),
     "correction": Constant("none"),
     "correction_cap": Constant(
         None,
-        "correction",
-        ("tis_token", "seq_product_truncate", "seq_product_mask", "geometric_truncate"),
+        (
+            (
+                "correction",
+                ("tis_token", "seq_product_truncate", "seq_product_mask", "geometric_truncate"),
+            ),
+        ),
     ),
-    "correction_low": Constant(None, "correction", ("icepop", "geometric_mask")),
-    "correction_high": Constant(None, "correction", ("icepop", "geometric_mask")),
-    "correction_threshold": Constant(None, "correction", ("k3_reject", "off_policy_seq_mask")),
+    "correction_low": Constant(None, (("correction", ("icepop", "geometric_mask")),)),
+    "correction_high": Constant(None, (("correction", ("icepop", "geometric_mask")),)),
+    "correction_threshold": Constant(None, (("correction", ("k3_reject", "off_policy_seq_mask")),)),
     "correction_renormalise": Constant(
         False,
-        "correction",
-        ("seq_product_mask", "geometric_mask", "k3_reject", "off_policy_seq_mask"),
+        (
+            (
+                "correction",
+                ("seq_product_mask", "geometric_mask", "k3_reject", "off_policy_seq_mask"),
+            ),
+        ),
     ),
     "beta": Constant(0.0),
-    "kl_estimator": Constant("k3", "beta"),
-    "kl_in": Constant("loss", "beta"),
-    "kl_target": Constant(None, "beta"),
-    "kl_horizon": Constant(10_000, "kl_target"),
+    "kl_estimator": _with("beta", "k3"),
+    "kl_in": _with("beta", "loss"),
+    "kl_target": _with("beta", None),
+    "kl_horizon": _with("kl_target", 10_000),
     "entropy_coef": Constant(0.0),
     "entropy_target": Constant(None),
-    "entropy_coef_step": Constant(0.005, "entropy_target"),
-    "entropy_coef_min": Constant(0.0, "entropy_target"),
-    "entropy_coef_max": Constant(1.0, "entropy_target"),
+    "entropy_coef_step": _with("entropy_target", 0.005),
+    "entropy_coef_min": _with("entropy_target", 0.0),
+    "entropy_coef_max": _with("entropy_target", 1.0),
     "top_entropy_quantile": Constant(1.0),
     "mask_truncated": Constant(False),
     "count_masked_rows": Constant(False),
     "zero_truncated_advantage": Constant(False),
     "overlong_share": Constant(0.0),
     "dynamic_sampling": Constant("none"),
-    "max_gen_batches": Constant(10, "dynamic_sampling", ("filter",)),
-    "when_short": Constant("error", "dynamic_sampling", ("filter",)),
+    "max_gen_batches": Constant(10, (("dynamic_sampling", ("filter",)),)),
+    "when_short": Constant("error", (("dynamic_sampling", ("filter",)),)),
     "num_off": Constant(0),
     "replay": Constant(False),
-    "off_policy_loss": Constant(True, "num_off"),
-    "off_shaping": Constant("ratio"),
-    "gamma": Constant(0.1),
-    "off_shaping_weight": Constant(0.1),
-    "off_shaping_power": Constant(0.5),
-    "off_clip_max": Constant(None),
-    "off_clip_min": Constant(None),
+    "off_policy_loss": _with(_OFF_ROWS, True),
+    "off_shaping": _with("off_policy_loss", "ratio"),
     "on_shaping": Constant("no_reshape"),
+    "gamma": Constant(0.1, (("off_shaping", ("ratio",)), ("on_shaping", ("ratio",)))),
+    "off_shaping_weight": Constant(0.1, (("off_shaping", _WEIGHTED), ("on_shaping", _WEIGHTED))),
+    "off_shaping_power": Constant(0.5, (("off_shaping", ("pow",)), ("on_shaping", ("pow",)))),
+    "off_clip_max": _with("off_policy_loss", None),
+    "off_clip_min": _with("off_policy_loss", None),
     "prob_clip_max": Constant(None),
-    "use_teacher_probs": Constant(False, "num_off"),
-    "shape_teacher_ratio": Constant(False, "use_teacher_probs"),
-    "advantage_pool": Constant("union"),
-    "off_advantage_scale": Constant(1.0),
+    "use_teacher_probs": _with("num_off", False),
+    "shape_teacher_ratio": _with("use_teacher_probs", False),
+    "advantage_pool": _with(_OFF_ROWS, "union"),
+    "off_advantage_scale": _with(_OFF_ROWS, 1.0),
     "on_advantage_scale": Constant(1.0),
-    "sft_loss_coef": Constant(0.0, "num_off"),
+    "sft_loss_coef": _with("num_off", 0.0),
     "luffy_scale": Constant(False),
 }
 
@@ -255,30 +293,30 @@ _LUFFY = {"entropy_coef": 0.001, "num_off": 1, "off_shaping": "ratio", "gamma": 
 PRESETS: dict[str, Preset] = {
     "grpo": _preset(
         "token ppo_clip seq_mean_token_mean group",
-        "2402.03300, eq. 3",
+        "2402.03300",
         "The baseline everybody compares with.",
         _CLIP,
     ),
     "grpo_clip": _preset(
         "token ppo_clip seq_mean_token_mean group",
-        "course name of grpo",
+        "2402.03300, as the CS336 assignment names it",
         "The course's clipped loss; the same point as grpo.",
         _CLIP,
     ),
     "grpo_no_clip": _preset(
         "token ratio seq_mean_token_mean group",
-        "course name",
+        "the CS336 assignment",
         "The clip ablation: what the clip is worth off-policy.",
     ),
     "bnpo": _preset(
         "token ppo_clip local_token_mean group",
-        "TRL's default of 2025",
+        "huggingface/trl, its loss_type bnpo",
         "Only to reproduce old runs: the one preset whose loss depends on the micro-batch.",
         _CLIP,
     ),
     "dapo": _preset(
         "token ppo_clip token_mean group",
-        "2503.14476, eq. 8",
+        "2503.14476",
         "Long chains of thought: every token counts alike, and rare tokens may rise.",
         _CLIP,
         epsilon_high=0.28,
@@ -287,19 +325,19 @@ PRESETS: dict[str, Preset] = {
     ),
     "dr_grpo": _preset(
         "token ppo_clip seq_mean_token_sum_norm group_mean",
-        "2503.20783, eq. 2",
+        "2503.20783",
         "No length bias and no difficulty bias; completions that grow without reason.",
         _CLIP,
     ),
     "gspo": _preset(
         "sequence ppo_clip seq_mean_token_mean group",
-        "2507.18071, eq. 5",
+        "2507.18071",
         "Mixture-of-experts models and other noisy token ratios.",
         _SEQUENCE_CLIP,
     ),
     "gspo_token": _preset(
         "sequence_token ppo_clip seq_mean_token_mean group",
-        "2507.18071, eq. 13",
+        "2507.18071",
         "gspo with advantages that differ from token to token.",
         _SEQUENCE_CLIP,
     ),
@@ -311,7 +349,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "cispo": _preset(
         "token cispo token_mean group",
-        "2506.13585, eq. 4",
+        "2506.13585",
         "Several updates per rollout batch: clipped tokens keep their gradient.",
         cap_high=5.0,
     ),
@@ -329,7 +367,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "gmpo": _preset(
         "geo_clipped gmpo seq_mean_token_mean group",
-        "2507.20673, eq. 4",
+        "2507.20673",
         "Outlying token ratios: a geometric mean of ratios clipped one by one.",
         log_range=0.4,
     ),
@@ -340,13 +378,13 @@ PRESETS: dict[str, Preset] = {
     ),
     "clip_cov": _preset(
         "token clip_cov token_mean group",
-        "2505.22617, eq. 11",
+        "2505.22617",
         "Entropy that collapses early: the tokens that drive it are left out.",
         _CLIP,
     ),
     "kl_cov": _preset(
         "token kl_cov token_mean group",
-        "2505.22617, eq. 13",
+        "2505.22617",
         "As clip_cov, with a penalty in place of the cut.",
     ),
     "dro": _preset(
@@ -356,12 +394,12 @@ PRESETS: dict[str, Preset] = {
     ),
     "no_baseline": _preset(
         "none logp seq_mean_token_mean raw",
-        "Williams 1992",
+        "REINFORCE, Williams 1992",
         "The baseline ablation of the course.",
     ),
     "reinforce_with_baseline": _preset(
         "none logp seq_mean_token_mean group",
-        "Williams 1992",
+        "REINFORCE, Williams 1992",
         "One update per rollout batch: the plainest loss that works.",
     ),
     "rloo": _preset(
@@ -427,7 +465,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "luffy": _preset(
         "token ratio seq_mean_token_sum_norm group_mean",
-        "2504.14945, eq. 7",
+        "2504.14945",
         "Problems that the model cannot solve yet, with traces of a model that can.",
         _LUFFY,
     ),
@@ -463,7 +501,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "exgrpo": _preset(
         "token ratio seq_mean_token_sum_norm group_mean",
-        "2510.02245, eq. 6",
+        "2510.02245",
         "Own past successes, replayed on problems that are neither solved nor hopeless.",
         entropy_coef=0.001,
         replay=True,

@@ -11,6 +11,7 @@ from workings.config.objective import (
     CONSTANTS,
     CORRECTION_BOUNDS,
     GROUP_ADVANTAGES,
+    NO_POOL,
     PRESETS,
     SURROGATE_CONSTANTS,
     SURROGATE_RATIOS,
@@ -26,6 +27,8 @@ from workings.config.section import Section
 from workings.errors import ConfigError, unknown_name
 
 Pair = tuple[float, float]
+GEOMETRIC = ("sequence", "sequence_token")
+"""Ratio levels that are a mean over the row, and so stay near 1."""
 
 
 class ObjectiveConfig(Section):
@@ -193,17 +196,19 @@ class ObjectiveConfig(Section):
             **given,
         }
         _check_levels(values)
-        _drop_unread(values, given)
         _check_unread(values, given)
+        _drop_unread(values, given)
+        if values["kl_in"] == "reward":
+            _only_k1(values, given)
+        _check_teacher_ratio(values, given)
         if values["epsilon_high"] is None:
             values["epsilon_high"] = values["epsilon"]
         for name, bound in CORRECTION_BOUNDS.get(values["correction"], {}).items():
             if values[name] is None:
                 values[name] = bound
         _check_values(values)
-        inherited = "epsilon" not in given and "epsilon" not in _own(self.preset, values)
         return ResolvedObjective(
-            preset=self.preset, clip_inherited=inherited and values["epsilon"] is not None, **values
+            preset=self.preset, clip_inherited=_inherits_clip(self.preset, values, given), **values
         )
 
 
@@ -313,6 +318,19 @@ class ResolvedObjective(Section):
         return self.num_off != 0 or self.replay
 
     @property
+    def idle_without_advantage(self) -> bool:
+        """True when a row with the advantage 0 cannot move the weights, nor a denominator."""
+        return not (
+            self.entropy_coef > 0
+            or (self.beta > 0 and self.kl_in == "loss")
+            or self.sft_loss_coef > 0
+            or self.surrogate in ("kl_cov", "dro")
+            or self.log_ratio_penalty > 0
+            or self.reduction == "local_token_mean"
+            or self.needs_statistics
+        )
+
+    @property
     def surrogate_constants(self) -> dict[str, Any]:
         """The constants of the surrogate's function, by keyword."""
         return {name: getattr(self, name) for name in SURROGATE_CONSTANTS[self.surrogate]}
@@ -327,18 +345,29 @@ class ResolvedObjective(Section):
             if name not in AXES
             and constant.is_read(values)
             and values[name] is not None
-            and (constant.axis in ("surrogate", "ratio") or values[name] != constant.default)
+            and (constant.readers or values[name] != constant.default)
         )
         return f"objective {self.preset}: {axes}" + (f"; {constants}" if constants else "")
+
+    def before_replay(self) -> ResolvedObjective:
+        """The same with the clip on and nothing replayed: ExGRPO until it starts to replay."""
+        clip = {"surrogate": "ppo_clip", "epsilon": 0.2, "epsilon_high": 0.2, "replay": False}
+        return self.model_copy(update=clip)
 
     def warnings(self) -> list[str]:
         """What a careful reader of the settings would remark on."""
         found = []
-        if self.clip_inherited and self.ratio in ("sequence", "sequence_token"):
+        if self.clip_inherited and self.ratio in GEOMETRIC:
             found.append(
                 f"objective.ratio={self.ratio} with epsilon={_written(self.epsilon)} of preset "
                 f"{self.preset}: sequence ratios stay within about 1e-3 of 1, so this clip does "
                 "nothing; gspo takes epsilon=3e-4 epsilon_high=4e-4"
+            )
+        elif self.clip_inherited:
+            found.append(
+                f"objective.ratio={self.ratio} with epsilon={_written(self.epsilon)} of preset "
+                f"{self.preset}: that clip is for ratios of whole sequences and clips nearly every "
+                "token; epsilon=0.2 is usual"
             )
         if self.ratio == "sequence_product" and self.surrogate != "vespo":
             found.append(
@@ -357,10 +386,11 @@ class ResolvedObjective(Section):
         return found
 
 
-def _own(preset: str, values: dict[str, Any]) -> frozenset[str]:
-    """Constants that the preset chose for the ratio level that is in use."""
-    stated = PRESETS[preset].values
-    return frozenset(stated) if stated["ratio"] == values["ratio"] else frozenset()
+def _inherits_clip(preset: str, values: dict[str, Any], given: dict[str, Any]) -> bool:
+    """True where the clip range is the preset's, and the preset chose it for another level."""
+    was_sequence = PRESETS[preset].values["ratio"] in GEOMETRIC
+    is_sequence = values["ratio"] in GEOMETRIC
+    return values["epsilon"] is not None and "epsilon" not in given and was_sequence != is_sequence
 
 
 def _check_levels(values: dict[str, Any]) -> None:
@@ -375,30 +405,54 @@ def _check_levels(values: dict[str, Any]) -> None:
 
 def _drop_unread(values: dict[str, Any], given: dict[str, Any]) -> None:
     """Constants of a preset that an axis set on top of it made idle go back to their defaults."""
-    for name, constant in CONSTANTS.items():
-        if name not in given and not constant.is_read(values):
-            values[name] = constant.default
+    unread = [name for name, constant in CONSTANTS.items() if not constant.is_read(values)]
+    for name in unread:
+        if name not in given:
+            values[name] = CONSTANTS[name].default
 
 
 def _check_unread(values: dict[str, Any], given: dict[str, Any]) -> None:
+    """Raise for a constant that was set and does nothing; one set to its default is let pass."""
     for name in given:
         constant = CONSTANTS.get(name)
-        if constant is None or constant.is_read(values) or given[name] == constant.default:
+        if constant is None or constant.is_read(values):
             continue
-        chosen = values[constant.axis]
-        if constant.axis == "surrogate":
+        (reader, choices), *_ = constant.readers
+        if reader == "surrogate":
             raise ConfigError(
-                f"objective.{name} is set but the surrogate {chosen!r} does not read it",
-                hint="remove it, or choose a surrogate that does: " + ", ".join(constant.values),
+                f"objective.{name} is set but the surrogate {values['surrogate']!r} does not read "
+                "it",
+                hint="remove it, or choose a surrogate that does: " + ", ".join(choices),
             )
-        wanted = " or ".join(map(str, constant.values)) or "set"
+        if given[name] != constant.default:
+            raise ConfigError(
+                f"objective.{name}={_written(given[name])} is set but nothing reads it",
+                hint="remove it, or set " + ", or ".join(constant.needs(values)),
+            )
+
+
+def _check_teacher_ratio(values: dict[str, Any], given: dict[str, Any]) -> None:
+    """Raise for a shaping that recorded teacher probabilities would switch off unseen."""
+    shapings = ("off_shaping", "gamma", "off_shaping_weight", "off_shaping_power")
+    shaped = [name for name in shapings if name in given]
+    unshaped = values["use_teacher_probs"] and not values["shape_teacher_ratio"]
+    if shaped and unshaped and values["on_shaping"] == "no_reshape":
         raise ConfigError(
-            f"objective.{name} is set but nothing reads it with objective.{constant.axis}="
-            f"{_written(chosen)}",
-            hint=f"remove it, or have objective.{constant.axis} {wanted}"
-            if wanted == "set"
-            else f"remove it, or set objective.{constant.axis}={wanted}",
+            f"objective.{shaped[0]} is set, but the ratio to recorded teacher probabilities is "
+            "not shaped",
+            hint="set objective.shape_teacher_ratio=true to shape it all the same, or remove it",
         )
+
+
+def _only_k1(values: dict[str, Any], given: dict[str, Any]) -> None:
+    """A KL in the reward is a number without gradient, and the estimate without bias is k1."""
+    if given.get("kl_estimator", "k1") != "k1":
+        raise ConfigError(
+            f"objective.kl_estimator={given['kl_estimator']} is for a KL in the loss; in the "
+            "reward it is k1",
+            hint="remove it, or set objective.kl_in=loss",
+        )
+    values["kl_estimator"] = "k1"
 
 
 def _check_values(values: dict[str, Any]) -> None:
@@ -432,6 +486,22 @@ def _check_values(values: dict[str, Any]) -> None:
         raise ConfigError(
             "objective.mask_truncated takes truncated rows out of the loss, so that "
             "zero_truncated_advantage has nothing left to do; keep one of them"
+        )
+    if values["on_shaping"] != "no_reshape" and (
+        values["surrogate"] != "ratio" or values["ratio"] != "token"
+    ):
+        raise ConfigError(
+            f"objective.on_shaping={values['on_shaping']} shapes the plain ratio of own tokens; "
+            f"with objective.surrogate={values['surrogate']} at objective.ratio={values['ratio']} "
+            "there is none",
+            hint="set objective.surrogate=ratio objective.ratio=token, or "
+            "objective.on_shaping=no_reshape",
+        )
+    if values["advantage_pool"] == "on_policy" and values["advantage"] in NO_POOL:
+        raise ConfigError(
+            f"objective.advantage={values['advantage']} has no mean that the sampled rows alone "
+            "could give",
+            hint="set objective.advantage_pool=union, or objective.advantage=group_mean",
         )
     if values["replay"] and values["num_off"]:
         raise ConfigError(

@@ -355,6 +355,32 @@ class OffPolicyConfig(Section):
     prefix_linear_max_ratio: float = Field(0.8, ge=0, le=1, description="Where linear begins.")
     prefix_share_across_samples: bool = Field(False, description="One share for all guided rows.")
 
+    @model_validator(mode="after")
+    def _schedule_is_defined(self) -> OffPolicyConfig:
+        name = self.prefix_schedule
+        if name == "linear_variance":
+            raise ConfigError(
+                "off_policy.prefix_schedule=linear_variance was never defined: LUFFY declares the "
+                "name and gives it no body",
+                hint="choose random, fixed, linear, linear_max or reverse_linear",
+            )
+        if self.prefix_min_ratio > self.prefix_max_ratio:
+            raise ConfigError(
+                f"off_policy.prefix_min_ratio={self.prefix_min_ratio:g} is above "
+                f"off_policy.prefix_max_ratio={self.prefix_max_ratio:g}"
+            )
+        if name == "linear" and not self.prefix_share_across_samples:
+            raise ConfigError(
+                "off_policy.prefix_schedule=linear gives all guided rows of a prompt one share",
+                hint="set off_policy.prefix_share_across_samples=true",
+            )
+        if name == "fixed" and self.prefix_share_across_samples:
+            raise ConfigError(
+                "off_policy.prefix_schedule=fixed gives every guided row of a prompt another share",
+                hint="set off_policy.prefix_share_across_samples=false",
+            )
+        return self
+
     @property
     def whole_traces(self) -> bool:
         """True when guided rows are whole traces, which never go to the engine."""
@@ -452,7 +478,7 @@ class GRPOConfig(Run):
         return self
 
     @model_validator(mode="after")
-    def _off_policy_rows_fit(self) -> GRPOConfig:
+    def _teacher_rows_fit(self) -> GRPOConfig:
         objective = self.objective.resolve()
         if objective.num_off >= self.num_generations:
             raise ConfigError(
@@ -460,17 +486,42 @@ class GRPOConfig(Run):
                 f"{self.num_generations} to sample",
                 hint="num_generations counts the teacher's rows too: 8 with num_off=1 samples 7",
             )
+        if objective.num_off < 0 and self.off_policy.whole_traces:
+            raise ConfigError(
+                "objective.num_off=-1 guides every row of a group; with whole traces there is "
+                "nothing left to sample",
+                hint="set off_policy.prefix_min_ratio and prefix_max_ratio below 1, or num_off=1",
+            )
         if objective.num_off == 0 and self.off_policy != OffPolicyConfig():
             raise ConfigError(
                 "off_policy is set, but the objective has no teacher rows",
                 hint="set objective.preset=luffy, or objective.num_off=1",
             )
+        if objective.advantage_pool == "on_policy" and objective.has_off_policy_rows:
+            own = self.num_generations - (1 if objective.replay else objective.num_off)
+            if objective.num_off < 0 or own < 2:
+                raise ConfigError(
+                    "objective.advantage_pool=on_policy compares the sampled rows of a group, "
+                    f"and there are {0 if objective.num_off < 0 else own}",
+                    hint="raise num_generations, or set objective.advantage_pool=union",
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _replay_fits(self) -> GRPOConfig:
+        objective = self.objective.resolve()
         if objective.replay:
-            upper = self.replay.upper
-            if upper is not None and not self.replay.lower < upper <= self.num_generations:
+            upper = self.num_generations - 1 if self.replay.upper is None else self.replay.upper
+            if not self.replay.lower < upper <= self.num_generations:
                 raise ConfigError(
                     f"replay.lower={self.replay.lower} and replay.upper={upper}; expected "
                     f"lower < upper <= num_generations={self.num_generations}"
+                )
+            if self.replay.weighting != "normal" and self.replay.sigma != 1:
+                raise ConfigError(
+                    f"replay.sigma={self.replay.sigma:g} has no effect with replay.weighting="
+                    f"{self.replay.weighting}",
+                    hint="it is the width of replay.weighting=normal",
                 )
         elif self.replay != ReplayConfig():
             raise ConfigError(

@@ -44,7 +44,8 @@ def test_a_name_that_several_settings_end_in_is_refused_with_all_of_them() -> No
     with pytest.raises(ConfigError) as caught:
         resolve_key("limit", "grpo")
     assert str(caught.value) == (
-        "'limit' could be any of data.train.limit, data.validation.limit, evaluation.limit\n\n"
+        "'limit' could be any of data.train.limit, data.validation.limit, "
+        "off_policy.traces.limit, evaluation.limit\n\n"
         "hint: write the one you mean in full"
     )
 

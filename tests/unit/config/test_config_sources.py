@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from workings.config.kinds import RUN_TYPES
+from workings.config.objective import PRESETS
 from workings.config.sources import (
     check_choice,
     choices_of,
@@ -128,7 +129,7 @@ def test_groups(tmp_path: Path) -> None:
         check_choice("objective", "grop", [shipped_folder()])
     assert str(caught.value) == (
         "unknown objective 'grop'; did you mean 'grpo'? "
-        "Known: dr_grpo, grpo, grpo_clip, no_baseline, reinforce_with_baseline\n\n"
+        f"Known: {', '.join(sorted(PRESETS))}\n\n"
         "hint: anything else is set as objective.preset=grop"
     )
 
