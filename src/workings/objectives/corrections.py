@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from workings.objectives.surrogates import MAX_LOG_RATIO
+from workings.objectives.ratios import MAX_LOG_RATIO
 
 Correction = Literal[
     "none",

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from workings.objectives.surrogates import MAX_LOG_RATIO
+from workings.objectives.ratios import MAX_LOG_RATIO
 
 KLEstimator = Literal["k1", "abs", "k2", "k3", "k1_plus", "k3_plus", "k3_is"]
 

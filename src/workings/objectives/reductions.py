@@ -8,14 +8,21 @@ does not depend on how the step is cut up (objectives reference, rule 2).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 Reduction = Literal[
-    "seq_mean_token_mean", "token_mean", "seq_mean_token_sum_norm", "seq_mean_token_sum"
+    "seq_mean_token_mean",
+    "token_mean",
+    "local_token_mean",
+    "seq_mean_token_sum_norm",
+    "seq_mean_token_sum",
+    "prompt_mean",
 ]
+
+REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +30,15 @@ class StepTotals:
     """Counts over a whole optimizer step: all microbatches, all ranks.
 
     `num_rows` counts rows with at least one trained token, `num_tokens` the trained tokens.
+    `num_off_policy_tokens` counts those of them that the policy did not sample, `num_prompts` the
+    groups with a trained token, `num_microbatches` the microbatches of all ranks.
     """
 
     num_rows: int
     num_tokens: int
+    num_off_policy_tokens: int = 0
+    num_prompts: int = 0
+    num_microbatches: int = 1
 
 
 def token_weights(
@@ -35,17 +47,22 @@ def token_weights(
     *,
     reduction: Reduction,
     max_length: int | None = None,
+    prompt_tokens: Tensor | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Weight of each token in the step's loss: `mask` [B, T] bool gives [B, T] `dtype`, 0 off mask.
 
     - seq_mean_token_mean: 1 / (B n_i) (GRPO, 2402.03300, eq. 3)
     - token_mean: 1 / N (DAPO, 2503.14476, eq. 8)
+    - local_token_mean: 1 / (M n) with the n tokens of this microbatch, one of M (BNPO). The only
+      one that depends on how the step is cut
     - seq_mean_token_sum_norm: 1 / (B L) with L = `max_length` (Dr.GRPO, 2503.20783)
     - seq_mean_token_sum: 1 / B
+    - prompt_mean: 1 / (P g), with g the tokens of the row's group, one of P: `prompt_tokens` [B]
+      counts them over the whole step
 
-    B and N are `totals.num_rows` and `totals.num_tokens`; n_i is the row's own count. A step with
-    nothing to train has weights of 0, and so a loss of exactly 0.
+    B, N, M and P are the rows, tokens, microbatches and prompts of `totals`; n_i is the row's own
+    count. A step with nothing to train has weights of 0, and so a loss of exactly 0.
 
     >>> mask = torch.tensor([[True, True, False], [True, True, True]])
     >>> totals = StepTotals(num_rows=2, num_tokens=5)
@@ -65,6 +82,15 @@ def token_weights(
         if max_length is None:
             raise ValueError("seq_mean_token_sum_norm needs max_length, the completion limit")
         weights = ones / num_rows / max_length
+    elif reduction == "local_token_mean":
+        weights = ones / mask.sum().clamp(min=1) / max(totals.num_microbatches, 1)
+    elif reduction == "prompt_mean":
+        if prompt_tokens is None:
+            raise ValueError("prompt_mean needs prompt_tokens, the tokens of each row's group")
+        counts = prompt_tokens.to(mask.device).clamp(min=1)[:, None]
+        weights = ones / counts / max(totals.num_prompts, 1)
     else:
-        raise ValueError(f"unknown reduction {reduction!r}")
+        raise ValueError(
+            f"unknown reduction {reduction!r}; expected one of {', '.join(REDUCTIONS)}"
+        )
     return torch.where(mask, weights, 0.0)
