@@ -207,7 +207,7 @@ def problems_at(
 ) -> Loaded[Problem]:
     """The problems of a data set; their golds are checked."""
     loaded = load_problems(
-        **_where(config), seed=seed, check_gold=grader.check_gold, bad_gold=bad_gold
+        **dataset_arguments(config), seed=seed, check_gold=grader.check_gold, bad_gold=bad_gold
     )
     log(describe_loaded(loaded))
     return loaded
@@ -215,12 +215,12 @@ def problems_at(
 
 def demonstrations_at(config: DatasetConfig, *, seed: int, log: Log) -> Loaded[Demonstration]:
     """The demonstrations of a data set."""
-    loaded = load_demonstrations(**_where(config), seed=seed)
+    loaded = load_demonstrations(**dataset_arguments(config), seed=seed)
     log(describe_loaded(loaded))
     return loaded
 
 
-def _where(config: DatasetConfig) -> dict[str, Any]:
+def dataset_arguments(config: DatasetConfig) -> dict[str, Any]:
     """The settings of a data set as the loaders take them: every field, by its own name."""
     return {name: getattr(config, name) for name in type(config).model_fields}
 
@@ -266,7 +266,7 @@ class Prompting:
                 prompt, limit, self.template, self.tokenizer, system_prompt=self.system_prompt
             ),
         )
-        log(_describe_limited(limited, what))
+        log(describe_limited(limited, what))
         return limited.kept
 
     def demonstrations(
@@ -296,7 +296,7 @@ class Prompting:
             max_response_length=max_response_length,
             on_overlong=self.overlong,
         )
-        log(_describe_limited(limited, "demonstrations"))
+        log(describe_limited(limited, "demonstrations"))
         return limited.kept
 
 
@@ -339,7 +339,7 @@ def training_prompting(data: DataConfig, tokenizer: Any) -> Prompting:
     )
 
 
-def _describe_limited(limited: Limited[Any], what: str) -> str:
+def describe_limited(limited: Limited[Any], what: str) -> str:
     text = f"{what}: {len(limited.kept):,} rows, the longest of {limited.longest} tokens"
     touched = limited.num_dropped + limited.num_truncated
     if limited.limit is not None or touched:

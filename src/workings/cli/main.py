@@ -127,6 +127,14 @@ def sft(
 
 
 @app.command(cls=RunCommand, context_settings=_PASS_ON)
+def dpo(
+    ctx: typer.Context, config: Configs = None, dry_run: DryRun = False, resume: Resume = None
+) -> int:
+    """Learn from pairs of a better and a worse response (DPO)."""
+    return _start("dpo", config, ctx.args, dry_run=dry_run, resume=resume)
+
+
+@app.command(cls=RunCommand, context_settings=_PASS_ON)
 def grpo(
     ctx: typer.Context, config: Configs = None, dry_run: DryRun = False, resume: Resume = None
 ) -> int:

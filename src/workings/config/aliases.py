@@ -175,6 +175,34 @@ _SFT = {
     **_rows("assistant_only_loss", "trained_tokens", {"true": "assistant", "false": None}),
 }
 
+_DPO = {
+    **{
+        name: alias
+        for name, alias in _TRAINING.items()
+        if not alias.target.startswith(
+            ("engine.", "reward.", "evaluation.sampling", "evaluation.n")
+        )
+    },
+    **_rows("num_train_epochs num_epochs n_epochs total_epochs", "epochs"),
+    **_rows("num_train_steps total_training_steps", "max_steps", {"-1": "null"}),
+    **_rows("train_batch_size global_batch_size", "batch_size"),
+    **_rows("loss_type", "loss"),
+    **_rows("dpo_beta", "beta"),
+    **_rows("precompute_ref_log_probs", "reference", {"true": "precomputed", "false": "live"}),
+    **_rows("max_completion_length max_target_length", "data.max_response_length"),
+    **_rows("num_val_pairs num_eval_pairs", "validation_pairs"),
+    **_rows(
+        "metric_for_best_model",
+        "evaluation.best",
+        {"eval_loss": "loss", "eval_rewards/accuracies": "accuracy"},
+    ),
+    **_rows(
+        "optim",
+        "optimizer.name",
+        {"adamw_torch": "adamw", "adamw_torch_fused": "adamw"},
+    ),
+}
+
 _GRPO = {
     **_TRAINING,
     **_rows("group_size n rollout.n num_rollouts n_rollouts", "num_generations"),
@@ -261,6 +289,7 @@ _SAMPLE = {
 
 ALIASES: dict[str, dict[str, Alias]] = {
     "sft": _SFT,
+    "dpo": _DPO,
     "grpo": _GRPO,
     "expert-iteration": _EXPERT,
     "eval": _EVAL,
@@ -270,6 +299,7 @@ ALIASES: dict[str, dict[str, Alias]] = {
 # Leading sections of earlier programs that say nothing here: `actor.clip_ratio` is `clip_ratio`.
 FOREIGN_SECTIONS: dict[str, frozenset[str]] = {
     "sft": frozenset({"training", "trainer", "sft_training"}),
+    "dpo": frozenset({"training", "trainer", "dpo_training", "dpo"}),
     "grpo": frozenset(
         {"training", "trainer", "grpo_training", "actor_rollout_ref", "actor", "rollout"}
         | {"algorithm", "generation", "policy_loss"}

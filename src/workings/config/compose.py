@@ -21,6 +21,7 @@ from pydantic import ValidationError
 
 from workings.config.aliases import OLDER
 from workings.config.datasets import expand_datasets
+from workings.config.dpo import DPOConfig
 from workings.config.earlier import rename
 from workings.config.expert_iteration import ExpertIterationConfig
 from workings.config.keys import PHASES
@@ -57,6 +58,10 @@ class Composition:
 def compose(
     names_or_files: Sequence[str], overrides: Sequence[str] = (), *, kind: Literal["sft"]
 ) -> SFTConfig: ...
+@overload
+def compose(
+    names_or_files: Sequence[str], overrides: Sequence[str] = (), *, kind: Literal["dpo"]
+) -> DPOConfig: ...
 @overload
 def compose(
     names_or_files: Sequence[str], overrides: Sequence[str] = (), *, kind: Literal["grpo"]

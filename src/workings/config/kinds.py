@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workings.config.dpo import DPOConfig
 from workings.config.expert_iteration import ExpertIterationConfig
 from workings.config.run import (
     EvalConfig,
@@ -11,9 +12,18 @@ from workings.config.run import (
     SFTConfig,
 )
 
-AnyRun = SFTConfig | GRPOConfig | ExpertIterationConfig | PipelineConfig | EvalConfig | SampleConfig
+AnyRun = (
+    SFTConfig
+    | DPOConfig
+    | GRPOConfig
+    | ExpertIterationConfig
+    | PipelineConfig
+    | EvalConfig
+    | SampleConfig
+)
 RUN_TYPES: dict[str, type[AnyRun]] = {
     "sft": SFTConfig,
+    "dpo": DPOConfig,
     "grpo": GRPOConfig,
     "expert-iteration": ExpertIterationConfig,
     "pipeline": PipelineConfig,
@@ -22,6 +32,6 @@ RUN_TYPES: dict[str, type[AnyRun]] = {
 }
 
 TrainingRun = SFTConfig | GRPOConfig | ExpertIterationConfig
-"""Runs that change a model, with data, batches, evaluation and checkpoints."""
+"""Runs that change a model and measure it by grading what it samples."""
 SamplingRun = GRPOConfig | ExpertIterationConfig
 """Runs that train on what their own model samples."""

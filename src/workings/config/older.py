@@ -95,6 +95,16 @@ def _sft_rows(given: _Given) -> list[Settled]:
     ]
 
 
+def _dpo_rows(given: _Given) -> list[Settled]:
+    """As for SFT, in pairs, of which each is two rows of a forward pass."""
+    return [
+        replace(each, value=2 * each.value, source=f"2 responses a pair, {each.source}")
+        if each.path == "batch.microbatch_rows"
+        else each
+        for each in _sft_rows(given)
+    ]
+
+
 def _grpo_rows(given: _Given) -> list[Settled]:
     """With rows per forward pass, their product is the rollout batch; else the batch is cut."""
     if "rows_per_forward" in given:
@@ -253,6 +263,11 @@ def _eval_limit(given: _Given) -> list[Settled]:
 _RULES: dict[str, tuple[Callable[[_Given], list[Settled]], ...]] = {
     "sft": (
         _sft_rows,
+        _total_length("data.max_response_length", "data.max_prompt_length"),
+        _train_share,
+    ),
+    "dpo": (
+        _dpo_rows,
         _total_length("data.max_response_length", "data.max_prompt_length"),
         _train_share,
     ),

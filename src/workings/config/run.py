@@ -178,11 +178,15 @@ class RewardConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """AdamW and its schedule."""
+    """The optimizer and its schedule."""
 
+    name: Literal["adamw", "rmsprop"] = Field("adamw", description="rmsprop is torch's, plain.")
     learning_rate: float = Field(1e-5, ge=0, description="The peak of the schedule.")
     betas: tuple[float, float] = Field((0.9, 0.95), description="Of AdamW's two moments.")
-    eps: float = Field(1e-8, gt=0, description="Of AdamW.")
+    rmsprop_alpha: float = Field(
+        0.99, ge=0, lt=1, description="Decay of RMSprop's mean of squared gradients."
+    )
+    eps: float = Field(1e-8, gt=0, description="Added to the root that a step is divided by.")
     weight_decay: float = Field(0.0, ge=0, description="On matrices, not on biases and norms.")
     offload: bool = Field(
         False, description="Keep AdamW's moments in CPU memory: less of the card's, slower steps."
@@ -196,6 +200,19 @@ class OptimizerConfig(Section):
     max_nonfinite_steps: int = Field(
         5, ge=1, description="Stop after so many skipped steps in a row."
     )
+
+    @model_validator(mode="after")
+    def _constants_are_read(self) -> OptimizerConfig:
+        adamw = ("betas", "weight_decay", "offload")
+        unread = ("rmsprop_alpha",) if self.name == "adamw" else adamw
+        for name in unread:
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if value != default:
+                raise ConfigError(
+                    f"optimizer.{name}={value} has no effect with optimizer.name={self.name}",
+                    hint=f"leave it at {default}, or choose the other optimizer",
+                )
+        return self
 
     @model_validator(mode="after")
     def _one_warmup(self) -> OptimizerConfig:

@@ -271,7 +271,11 @@ def encode_preference(
     max_response_length: int | None = None,
     special: SpecialTokens | None = None,
 ) -> EncodedPair:
-    """Both sides of the pair, each encoded as a demonstration of its response would be."""
+    """Both sides of the pair, each encoded as a demonstration of its response would be.
+
+    The prompt's ids are those of SFT, of rollouts and of evaluation. Either side ends in EOS,
+    unless it was cut at `max_response_length`.
+    """
     special = special or special_tokens(tokenizer)
     chosen, rejected = (
         encode_demonstration(
@@ -293,6 +297,36 @@ def encode_preference(
         for response in (pair.chosen, pair.rejected)
     )
     return EncodedPair(pair=pair, chosen=chosen, rejected=rejected)
+
+
+def encode_preferences(
+    pairs: Sequence[PreferencePair],
+    template: PromptTemplate,
+    tokenizer: Tokenizer,
+    *,
+    system_prompt: str | None = None,
+    special_text: SpecialText = "plain",
+    max_response_length: int | None = None,
+) -> Encoded[EncodedPair]:
+    """All pairs encoded, and how many of them spell a control token in question or responses."""
+    special = special_tokens(tokenizer)
+    rows = tuple(
+        encode_preference(
+            pair,
+            template,
+            tokenizer,
+            system_prompt=system_prompt,
+            special_text=special_text,
+            max_response_length=max_response_length,
+            special=special,
+        )
+        for pair in pairs
+    )
+    typed = sum(
+        _spells_special(pair, special) or special.count_in(pair.chosen + pair.rejected) > 0
+        for pair in pairs
+    )
+    return Encoded(items=rows, num_with_special_text=typed)
 
 
 def without_opened_thought(response: str, prompt: str, *, thought_tag: str = "<think>") -> str:

@@ -1,4 +1,4 @@
-"""Length limits on prompts and demonstrations, with a count of everything they touch."""
+"""Length limits on prompts, demonstrations and pairs, with a count of all that they touch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Generic, Literal, NoReturn, TypeVar
 
-from workings.data.encoding import EncodedDemonstration
+from workings.data.encoding import EncodedDemonstration, EncodedPair
 from workings.errors import DataError
 from workings.types import Prompt
 
@@ -128,6 +128,68 @@ def limit_demonstrations(
         num_truncated=num_truncated,
         longest=longest,
     )
+
+
+def limit_pairs(
+    pairs: Sequence[EncodedPair],
+    *,
+    max_prompt_length: int | None = None,
+    percentile: float | None = None,
+    max_response_length: int | None = None,
+    on_overlong: Overlong = "drop",
+) -> Limited[EncodedPair]:
+    """The pairs whose prompt and whose two responses are within the limits, in tokens with EOS.
+
+    A pair is kept or left out as a whole. With "truncate" each response is cut to the limit by
+    itself, and the pair is counted once; a prompt is never cut. `percentile` (0 to 100) sets the
+    limit on prompts from their lengths, see `length_percentile`. `limit` of the result is the
+    limit on prompts.
+    """
+    if not pairs:
+        raise DataError("there are no pairs to limit")
+    if percentile is not None:
+        prompts = [len(pair.chosen.prompt.ids) for pair in pairs]
+        max_prompt_length = length_percentile(prompts, percentile)
+    kept: list[EncodedPair] = []
+    over: list[EncodedPair] = []
+    num_truncated = 0
+    for pair in pairs:
+        room = _response_room(pair.chosen, max_prompt_length, max_response_length, None)
+        if max(len(pair.chosen.response_ids), len(pair.rejected.response_ids)) <= room:
+            kept.append(pair)
+        elif on_overlong == "truncate" and room > 0:
+            chosen, rejected = _cut(pair.chosen, int(room)), _cut(pair.rejected, int(room))
+            kept.append(replace(pair, chosen=chosen, rejected=rejected))
+            num_truncated += 1
+        else:
+            over.append(pair)
+    limits = _shown_limits(max_prompt_length, max_response_length, None)
+    if over and on_overlong == "error":
+        _refuse("pair", over[0].pair.id, _shown_lengths(over[0]), limits, len(over), len(pairs))
+    if not kept:
+        raise DataError(
+            f"none of {len(pairs)} pairs is within the limit of {limits} tokens; the first has "
+            f"{_shown_lengths(pairs[0])}",
+            hint="raise the limit, or check that the template is the one you meant",
+        )
+    return Limited(
+        kept=tuple(kept),
+        limit=max_prompt_length,
+        num_dropped=len(over),
+        num_truncated=num_truncated,
+        longest=max(max(len(pair.chosen.ids), len(pair.rejected.ids)) for pair in pairs),
+    )
+
+
+def _cut(row: EncodedDemonstration, room: int) -> EncodedDemonstration:
+    if len(row.response_ids) <= room:
+        return row
+    return replace(row, response_ids=row.response_ids[:room], truncated=True)
+
+
+def _shown_lengths(pair: EncodedPair) -> str:
+    responses = f"{len(pair.chosen.response_ids)} and {len(pair.rejected.response_ids)}"
+    return f"{len(pair.chosen.prompt.ids)} + {responses}"
 
 
 def length_percentile(lengths: Sequence[int], percentile: float) -> int:

@@ -118,12 +118,19 @@ def load_preferences(
     subset: str | None = None,
     split: str = "train",
     columns: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
     limit: int | None = None,
     limit_order: Order = "shuffled",
     seed: int = 0,
 ) -> Loaded[PreferencePair]:
-    """The preference pairs at `path`; arguments as in `load_problems`."""
-    table = _read(path, name=name, subset=subset, split=split, options=None)
+    """The preference pairs at `path`, a data set; arguments as in `load_problems`."""
+    text = str(path)
+    if text == ARITHMETIC or text.startswith(REASONING_GYM):
+        raise DataError(
+            f"{text} has problems but no pairs of responses",
+            hint="give a data set with chosen and rejected",
+        )
+    table = _read(path, name=name, subset=subset, split=split, options=options)
     loaded = preferences_from_table(table, columns=columns)
     return _limited(loaded, limit, limit_order, seed)
 

@@ -1,4 +1,4 @@
-"""AdamW, its parameter groups and the learning-rate schedules."""
+"""The optimizers, their parameter groups and the learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import nn
 from workings.training.offloaded_adamw import OffloadedAdamW
 
 Schedule = Literal["constant", "linear", "cosine"]
+OptimizerName = Literal["adamw", "rmsprop"]
 
 
 def learning_rate_at(
@@ -43,6 +44,33 @@ def learning_rate_at(
 def warmup_from(warmup_steps: int, warmup_ratio: float, num_steps: int) -> int:
     """Warm-up in steps: as given, else the ratio of all steps, rounded up."""
     return warmup_steps or math.ceil(warmup_ratio * num_steps)
+
+
+def build_optimizer(
+    model: nn.Module,
+    *,
+    name: OptimizerName = "adamw",
+    betas: tuple[float, float] = (0.9, 0.95),
+    rmsprop_alpha: float = 0.99,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    offload: bool = False,
+) -> torch.optim.Optimizer:
+    """The optimizer of a run over the trainable parameters, at a learning rate of 0.
+
+    adamw: see `build_adamw`. rmsprop: torch's, not centred and without momentum; it reads
+    `rmsprop_alpha` and `eps`, and neither decays weights nor offloads its state.
+    """
+    if name == "adamw":
+        return build_adamw(model, betas=betas, eps=eps, weight_decay=weight_decay, offload=offload)
+    if name != "rmsprop":
+        raise ValueError(f"unknown optimizer {name!r}; expected adamw or rmsprop")
+    if weight_decay or offload:
+        raise ValueError(
+            f"rmsprop with weight_decay={weight_decay}, offload={offload}; not offered"
+        )
+    trained = [p for p in model.parameters() if p.requires_grad]
+    return torch.optim.RMSprop(trained, lr=0.0, alpha=rmsprop_alpha, eps=eps)
 
 
 def build_adamw(
