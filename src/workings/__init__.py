@@ -79,7 +79,7 @@ _PUBLIC: dict[str, str] = {
     "StepTotals": "workings.objectives.reductions",
     "group_advantages": "workings.objectives.advantages",
     "sft_loss": "workings.objectives.supervised",
-    "surrogate_loss": "workings.objectives.policy",
+    "surrogate_loss": "workings.objectives.surrogates",
     "token_logprobs": "workings.objectives.logprobs",
     "token_weights": "workings.objectives.reductions",
     "weighted_loss": "workings.objectives.policy",
@@ -281,9 +281,10 @@ if TYPE_CHECKING:
     from workings.models.weights import named_full_weights
     from workings.objectives.advantages import group_advantages
     from workings.objectives.logprobs import token_logprobs
-    from workings.objectives.policy import surrogate_loss, weighted_loss
+    from workings.objectives.policy import weighted_loss
     from workings.objectives.reductions import StepTotals, token_weights
     from workings.objectives.supervised import sft_loss
+    from workings.objectives.surrogates import surrogate_loss
     from workings.rewards.components import Component
     from workings.rewards.r1_zero import question_only_reward_fn, r1_zero_reward_fn
     from workings.rewards.reward import Reward, build_reward, grade_groups

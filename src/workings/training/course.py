@@ -28,6 +28,7 @@ from workings.objectives.advantages import group_advantages
 from workings.objectives.logprobs import compute_entropy as entropy_of_logits
 from workings.objectives.logprobs import selective_log_softmax, token_logprobs
 from workings.objectives.preference import preference_loss
+from workings.objectives.ratios import log_ratio
 from workings.objectives.reductions import StepTotals
 from workings.objectives.supervised import sft_loss
 from workings.objectives.surrogates import (
@@ -240,9 +241,10 @@ def compute_grpo_clip_loss(
     Metadata: `clipped` [B, S] bool, where the clipped branch is the smaller one.
     """
     bounds = {"epsilon": cliprange, "epsilon_high": cliprange}
-    loss = ppo_clip(policy_log_probs, old_log_probs, advantages, **bounds)
-    low, high = clipped_tokens(policy_log_probs, old_log_probs, advantages, **bounds)
-    return loss, {"clipped": low | high}
+    log_ratios = log_ratio(policy_log_probs, old_log_probs)
+    loss = ppo_clip(log_ratios, advantages, **bounds)
+    clipped = clipped_tokens(log_ratios, advantages, **bounds)
+    return loss, {"clipped": clipped.low | clipped.high}
 
 
 def compute_policy_gradient_loss(
@@ -276,7 +278,7 @@ def compute_policy_gradient_loss(
         return compute_naive_policy_gradient_loss(advantages, policy_log_probs), {}
     assert old_log_probs is not None
     if loss_type == "grpo_no_clip":
-        return ratio_surrogate(policy_log_probs, old_log_probs, advantages), {}
+        return ratio_surrogate(log_ratio(policy_log_probs, old_log_probs), advantages), {}
     assert cliprange is not None
     return compute_grpo_clip_loss(advantages, policy_log_probs, old_log_probs, cliprange)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,10 +13,11 @@ from workings.objectives.corrections import (
     mismatch_ratio,
     truncated_importance,
 )
-from workings.objectives.policy import Surrogate, surrogate_loss, weighted_loss
+from workings.objectives.policy import weighted_loss
+from workings.objectives.ratios import log_ratio
 from workings.objectives.reductions import Reduction, StepTotals, token_weights
 from workings.objectives.supervised import SupervisedLoss, sft_loss
-from workings.objectives.surrogates import clipped_tokens, log_ratio
+from workings.objectives.surrogates import Surrogate, clipped_tokens, surrogate_loss
 from workings.training.forward import ResponseScores
 from workings.training.packing import MicroBatch
 from workings.training.step import LossOutput
@@ -67,13 +69,15 @@ def policy_gradient_loss(
         logprobs, mask = scores.logprobs, batch.mask
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
         advantages = batch.advantages.to(logprobs.dtype)
+        log_ratios = log_ratio(logprobs, old)
+        constants: dict[str, Any] = {"epsilon": epsilon, "epsilon_high": epsilon_high}
         token_loss = surrogate_loss(
             logprobs,
             old,
+            log_ratios,
             advantages,
             surrogate=surrogate,
-            epsilon=epsilon,
-            epsilon_high=epsilon_high,
+            **(constants if surrogate == "ppo_clip" else {}),
         )
         weights = token_weights(
             mask, totals, reduction=reduction, max_length=max_length, dtype=logprobs.dtype
@@ -85,14 +89,8 @@ def policy_gradient_loss(
         value = weighted_loss(token_loss, weights, correction)
         low = high = torch.zeros_like(mask)
         if surrogate == "ppo_clip":
-            low, high = clipped_tokens(
-                logprobs,
-                old,
-                advantages,
-                epsilon=epsilon,
-                epsilon_high=epsilon_high,
-            )
-        ratio = log_ratio(logprobs.detach(), old).exp()
+            low, high, _ = clipped_tokens(log_ratios, advantages, **constants)
+        ratio = log_ratios.detach().exp()
         gap = (old - batch.sampling_logprobs).abs()
         scored = mask & ~torch.isnan(gap)
         return LossOutput(

@@ -14,12 +14,26 @@ from workings.objectives.corrections import (
     truncated_importance,
 )
 from workings.objectives.masked import masked_mean, masked_normalize, masked_sum
-from workings.objectives.policy import surrogate_loss, weighted_loss
+from workings.objectives.policy import weighted_loss
+from workings.objectives.ratios import log_ratio
 from workings.objectives.reductions import StepTotals, token_weights
 from workings.objectives.supervised import sft_loss
-from workings.objectives.surrogates import clipped_tokens, ppo_clip, ratio_surrogate
+from workings.objectives.surrogates import (
+    clipped_tokens,
+    ppo_clip,
+    ratio_surrogate,
+    surrogate_loss,
+)
 
 LENGTHS = (2, 6)
+CLIP = {"epsilon": 0.2, "epsilon_high": 0.28}
+
+
+def loss_at(logprobs, old, advantages, surrogate):
+    """The loss per token of a surrogate on the token level."""
+    constants = CLIP if surrogate == "ppo_clip" else {}
+    log_ratios = log_ratio(logprobs, old)
+    return surrogate_loss(logprobs, old, log_ratios, advantages, surrogate=surrogate, **constants)
 
 
 def length_mask(lengths=LENGTHS):
@@ -42,14 +56,8 @@ def test_infinity_outside_the_mask_does_not_leak():
 @pytest.mark.parametrize("surrogate", ["logp", "ratio", "ppo_clip"])
 def test_a8b_huge_log_ratios_stay_finite(difference, advantage, dtype, surrogate):
     logprobs = torch.tensor([[difference]], dtype=dtype, requires_grad=True)
-    loss = surrogate_loss(
-        logprobs,
-        torch.zeros(1, 1, dtype=dtype),
-        torch.tensor([[advantage]], dtype=dtype),
-        surrogate=surrogate,
-        epsilon=0.2,
-        epsilon_high=0.2,
-    ).sum()
+    old, weight = torch.zeros(1, 1, dtype=dtype), torch.tensor([[advantage]], dtype=dtype)
+    loss = loss_at(logprobs, old, weight, surrogate).sum()
     loss.backward()
     assert torch.isfinite(loss)
     assert torch.isfinite(logprobs.grad).all()
@@ -73,11 +81,12 @@ def test_a8b_huge_log_ratios_stay_finite(difference, advantage, dtype, surrogate
 def test_e3_clipped_surrogate(ratio, advantage, high, value, slope):
     logprobs = torch.tensor([[math.log(ratio)]], dtype=torch.float64, requires_grad=True)
     old, weight = torch.zeros(1, 1, dtype=torch.float64), torch.tensor([[float(advantage)]])
-    loss = ppo_clip(logprobs, old, weight, epsilon=0.2, epsilon_high=high)
+    log_ratios = log_ratio(logprobs, old)
+    loss = ppo_clip(log_ratios, weight, epsilon=0.2, epsilon_high=high)
     loss.sum().backward()
     assert loss.item() == pytest.approx(value, abs=1e-12)
     assert logprobs.grad.item() / ratio == pytest.approx(slope, abs=1e-12)
-    low, above = clipped_tokens(logprobs, old, weight, epsilon=0.2, epsilon_high=high)
+    low, above, _ = clipped_tokens(log_ratios, weight, epsilon=0.2, epsilon_high=high)
     assert bool(low) == (ratio < 0.8 and advantage < 0)
     assert bool(above) == (ratio > 1 + high and advantage > 0)
 
@@ -85,7 +94,7 @@ def test_e3_clipped_surrogate(ratio, advantage, high, value, slope):
 def test_old_logprobs_carry_no_gradient():
     logprobs = torch.zeros(1, 2, requires_grad=True)
     old = torch.zeros(1, 2, requires_grad=True)
-    ppo_clip(logprobs, old, torch.ones(1, 1), epsilon=0.2, epsilon_high=0.2).sum().backward()
+    ppo_clip(log_ratio(logprobs, old), torch.ones(1, 1), epsilon=0.2).sum().backward()
     assert old.grad is None
 
 
@@ -96,14 +105,7 @@ def test_on_policy_identity_of_gradients():
     gradients = []
     for surrogate in ("logp", "ratio", "ppo_clip"):
         logprobs = values.clone().requires_grad_()
-        surrogate_loss(
-            logprobs,
-            values,
-            advantages,
-            surrogate=surrogate,
-            epsilon=0.2,
-            epsilon_high=0.2,
-        ).sum().backward()
+        loss_at(logprobs, values, advantages, surrogate).sum().backward()
         gradients.append(logprobs.grad)
     for other in gradients[1:]:
         torch.testing.assert_close(other, gradients[0], rtol=0, atol=1e-14)
@@ -117,9 +119,7 @@ def test_surrogates_by_finite_differences(surrogate):
     advantages = torch.tensor([[1.0], [-1.5]], dtype=torch.float64)
 
     def function(logprobs):
-        return surrogate_loss(
-            logprobs, old, advantages, surrogate=surrogate, epsilon=0.2, epsilon_high=0.28
-        )
+        return loss_at(logprobs, old, advantages, surrogate)
 
     assert torch.autograd.gradcheck(function, start.requires_grad_())
 
@@ -145,7 +145,8 @@ def test_e8_a1b_reductions_in_one_and_two_microbatches(reduction, split):
         weights = token_weights(
             mask[rows], totals, reduction=reduction, max_length=8, dtype=torch.float64
         )
-        token_loss = ratio_surrogate(logprobs[rows], logprobs[rows].detach(), advantages[rows])
+        log_ratios = log_ratio(logprobs[rows], logprobs[rows].detach())
+        token_loss = ratio_surrogate(log_ratios, advantages[rows])
         loss = weighted_loss(token_loss, weights)
         loss.backward()
         total += loss.item()
