@@ -89,7 +89,8 @@ def policy_gradient_loss(
         value = weighted_loss(token_loss, weights, correction)
         low = high = torch.zeros_like(mask)
         if surrogate == "ppo_clip":
-            low, high, _ = clipped_tokens(log_ratios, advantages, **constants)
+            clipped = clipped_tokens(log_ratios, advantages, **constants)
+            low, high = clipped.low, clipped.high
         ratio = log_ratios.detach().exp()
         gap = (old - batch.sampling_logprobs).abs()
         scored = mask & ~torch.isnan(gap)

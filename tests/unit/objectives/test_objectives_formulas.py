@@ -86,9 +86,9 @@ def test_e3_clipped_surrogate(ratio, advantage, high, value, slope):
     loss.sum().backward()
     assert loss.item() == pytest.approx(value, abs=1e-12)
     assert logprobs.grad.item() / ratio == pytest.approx(slope, abs=1e-12)
-    low, above, _ = clipped_tokens(log_ratios, weight, epsilon=0.2, epsilon_high=high)
-    assert bool(low) == (ratio < 0.8 and advantage < 0)
-    assert bool(above) == (ratio > 1 + high and advantage > 0)
+    clipped = clipped_tokens(log_ratios, weight, epsilon=0.2, epsilon_high=high)
+    assert bool(clipped.low) == (ratio < 0.8 and advantage < 0)
+    assert bool(clipped.high) == (ratio > 1 + high and advantage > 0)
 
 
 def test_old_logprobs_carry_no_gradient():
