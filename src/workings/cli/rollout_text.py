@@ -32,6 +32,8 @@ def marks_of(reward: str) -> tuple[str, ...]:
         return (tags.reasoning_end, tags.solution_start, tags.solution_end)
     if reward == "question_only":
         return ("\\boxed{",)
+    if reward == "think_boxed":
+        return ("</think>", "\\boxed{")
     return ("</think>", "</think> <answer>", "</answer>")
 
 

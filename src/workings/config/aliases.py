@@ -13,7 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from workings.config.older_luffy import EARLIER_KEYS
+
 OLDER = "__older__"
+ANY = "*"
+"""Among an alias's values: whatever the value, it is about machines and changes no result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,8 @@ class Alias:
         Raises ValueError for a value that has no counterpart.
         """
         spelled = spell(value)
+        if self.values is not None and ANY in self.values:
+            return None
         if self.values is None or spelled not in self.values:
             if not self.target:
                 raise ValueError(f"expected one of {', '.join(self.values or {})}")
@@ -77,6 +83,10 @@ def spell(value: Any) -> str:
 
 
 _SWITCH = {"true": True, "false": False}
+_LUFFY_SWITCHES = (
+    *("use_off_policy_loss", "use_off_policy_probs", "prefix_share_across_samples"),
+    *("use_sft_multitask_loss", "experience"),
+)
 
 
 def _rows(names: str, target: str, values: Mapping[str, Any] | None = None) -> dict[str, Alias]:
@@ -223,8 +233,12 @@ _GRPO = {
     **_rows("stop stop_strings", "sampling.stop"),
     **_rows("loss_type", "objective.preset"),
     **_rows("importance_sampling_level", "objective.ratio"),
-    **_rows("cliprange clip_range clip_ratio clip_ratio_low", "objective.epsilon"),
-    **_rows("clip_ratio_high", "objective.epsilon_high"),
+    **_rows("cliprange clip_range", "objective.epsilon"),
+    **_rows("clip_ratio", f"{OLDER}.clip_ratio"),
+    **_rows("clip_ratio_low", f"{OLDER}.clip_low"),
+    **_rows("clip_ratio_high", f"{OLDER}.clip_high"),
+    **_rows("epsilon_high", f"{OLDER}.epsilon_high"),
+    **_rows("clip_ratio_c delta", "objective.dual_clip"),
     **_rows("clip_upper_bound", f"{OLDER}.ratio_upper_bound"),
     **_rows(
         "loss_agg_mode",
@@ -252,18 +266,103 @@ _GRPO = {
         f"{OLDER}.divide_by_std",
         _SWITCH,
     ),
-    **_rows("scale_rewards", f"{OLDER}.divide_by_std", {"group": True, "none": False}),
-    **_rows("adv_estimator", "", {"grpo": None}),
-    **_rows("mask_truncated_completions", "objective.mask_truncated", _SWITCH),
     **_rows(
-        "vllm_importance_sampling_mode", "objective.correction", {"token_truncate": "tis_token"}
+        "scale_rewards",
+        f"{OLDER}.divide_by_std",
+        {"group": True, "none": False},
     ),
-    **_rows("vllm_importance_sampling_clip_max", "objective.correction_cap"),
+    **_rows("adv_estimator", f"{OLDER}.estimator"),
+    **_rows("loss_mode", f"{OLDER}.loss_mode"),
+    **_rows("mask_truncated_completions", "objective.mask_truncated", _SWITCH),
+    **_rows("use_bias_correction_kl", "objective.kl_estimator", {"true": "k3_is", "false": None}),
+    **_rows("use_kl_loss", f"{OLDER}.use_kl_loss", _SWITCH),
+    **_rows("kl_loss_coef", f"{OLDER}.kl_loss_coef"),
+    **_rows("kl_loss_type", f"{OLDER}.kl_type"),
+    **_rows("kl_coef", f"{OLDER}.kl_coef"),
+    **_rows("use_kl_in_reward", f"{OLDER}.use_kl_in_reward", _SWITCH),
+    **_rows("entropy_coeff", "objective.entropy_coef"),
+    **_rows(
+        "vllm_importance_sampling_mode",
+        "objective.correction",
+        {
+            "token_truncate": "tis_token",
+            "token_mask": "icepop",
+            "sequence_truncate": "seq_product_truncate",
+            "sequence_mask": "seq_product_mask",
+        },
+    ),
+    **_rows(
+        "vllm_importance_sampling_correction",
+        "",
+        {"true": None, "false": ("objective.correction", "none")},
+    ),
+    **_rows("vllm_importance_sampling_clip_max vllm_importance_sampling_cap", f"{OLDER}.is_max"),
+    **_rows("vllm_importance_sampling_clip_min", f"{OLDER}.is_min"),
+    **_rows("disable_truncation_advantage", "objective.zero_truncated_advantage", _SWITCH),
+    **_rows("overlong_buffer.enable", f"{OLDER}.overlong_on", _SWITCH),
+    **_rows("overlong_buffer.len", f"{OLDER}.overlong_tokens"),
+    **_rows("overlong_buffer.penalty_factor", f"{OLDER}.overlong_factor"),
+    **_rows(
+        "filter_groups.enable", "objective.dynamic_sampling", {"true": "filter", "false": "none"}
+    ),
+    **_rows("filter_groups.max_num_gen_batches", "objective.max_gen_batches"),
+    **_rows(
+        "filter_groups.metric",
+        "",
+        {"acc": None, "score": None, "seq_reward": None, "seq_final_reward": None},
+    ),
+    **{
+        name: Alias(
+            name=name,
+            target=f"{OLDER}.{key}",
+            values=_SWITCH if name in _LUFFY_SWITCHES else None,
+        )
+        for name, key in EARLIER_KEYS.items()
+    },
+    **_rows("data.max_response_length", "sampling.max_tokens"),
+    **_rows("data.disable_truncation_advantage", "objective.zero_truncated_advantage", _SWITCH),
+    **_rows("data.shuffle", "", {"true": None}),
+    **_rows("use_ref", "", {"false": None}),
+    **_rows("critic_warmup", "", {"0": None}),
+    **_rows("optimizer_offload", "optimizer.offload", _SWITCH),
+    **_rows("default_local_dir", "output_dir"),
+    **_rows(
+        "logger",
+        "",
+        {
+            "['console', 'wandb']": ("tracking.wandb", True),
+            "wandb": ("tracking.wandb", True),
+            "['console']": None,
+            "console": None,
+        },
+    ),
+    **_rows(
+        "use_remove_padding model.use_remove_padding use_dynamic_bsz ppo_micro_batch_size "
+        "data.val_batch_size "
+        "ulysses_sequence_parallel_size tensor_model_parallel_size param_offload grad_offload "
+        "n_gpus_per_node nnodes default_hdfs_dir",
+        "",
+        {ANY: None},
+    ),
+    **_rows("all_max_clip", "objective.prob_clip_max", {"-1": "null"}),
+    **_rows("prefix_reward_weight_beta", "objective.on_advantage_scale"),
+    **_rows("skip_grad_bound", "optimizer.skip_above_grad_norm"),
+    **_rows("experience_ratio", "replay.experience_ratio"),
+    **_rows("experience_lbound", "replay.lower"),
+    **_rows("experience_rbound", "replay.upper"),
+    **_rows("experience_start_sratio", "replay.start_solve_rate"),
+    **_rows("exp_bucket_manager", "replay.weighting"),
+    **_rows("exp_is_correct", "", {"true": None}),
+    **_rows("exp_sample_range", "", {"all": None}),
 }
 
 _EXPERT = {
     **_TRAINING,
-    **{name: _GRPO[name] for name in _GRPO if _GRPO[name].target.startswith("sampling.")},
+    **{
+        name: alias
+        for name, alias in _GRPO.items()
+        if alias.target.startswith("sampling.") and not name.startswith("data.")
+    },
     **_rows("group_size n rollout.n num_rollouts n_rollouts", "num_generations"),
     **_rows("n_ei_steps ei_steps n_expert_iterations expert_iterations", "iterations"),
     **_rows("ei_batch_size expert_batch_size questions_per_step", "questions_per_iteration"),
@@ -302,7 +401,8 @@ FOREIGN_SECTIONS: dict[str, frozenset[str]] = {
     "dpo": frozenset({"training", "trainer", "dpo_training", "dpo"}),
     "grpo": frozenset(
         {"training", "trainer", "grpo_training", "actor_rollout_ref", "actor", "rollout"}
-        | {"algorithm", "generation", "policy_loss"}
+        | {"algorithm", "generation", "policy_loss", "kl_ctrl", "reward_model"}
+        | {"ref", "fsdp_config"}
     ),
     "expert-iteration": frozenset({"training", "trainer", "generation", "rollout"}),
     "eval": frozenset({"generation", "rollout"}),
@@ -315,16 +415,17 @@ def _refusals(names: str, reason: str, harmless: str = "") -> dict[str, Refusal]
     return {name: Refusal(name=name, reason=reason, harmless=allowed) for name in names.split()}
 
 
+_DEAD = (
+    "LUFFY accepts this name and never reads it; what limits off-policy tokens is "
+    "objective.off_clip_max and off_clip_min, and their shape is objective.off_shaping"
+)
+
 REFUSALS: dict[str, Refusal] = {
     **_refusals(
         "gpu_memory_utilization",
         "no engine of this version reserves a share of the card; to use less memory, lower "
         "engine.max_batch_size (sampling) or batch.microbatch_tokens (training)",
     ),
-    **_refusals(
-        "beta kl_coef kl_loss_coef use_kl_loss", "there is no KL term in this version", "0 false"
-    ),
-    **_refusals("entropy_coef entropy_coeff", "there is no entropy bonus in this version", "0"),
     **_refusals(
         "load_in_4bit load_in_8bit",
         "base models are not quantised in this version; model.lora saves optimizer memory",
@@ -338,11 +439,15 @@ REFUSALS: dict[str, Refusal] = {
     ),
     **_refusals("fp16", "float16 overflows in training; use model.dtype=bfloat16", "false"),
     **_refusals("optim", "the optimizer is AdamW", "adamw adamw_torch adamw_torch_fused"),
-    **_refusals("clip_ratio_c delta", "the ratio has no second bound in this version", "null"),
+    **_refusals("off_policy_cliprange", _DEAD, "0.2 -1 null"),
+    **_refusals("off_policy_normalize use_off_policy_clip", _DEAD, "false"),
+    **_refusals("off_abs_cliprange", _DEAD, "false -1 null"),
+    **_refusals("off_policy_loss_impl", _DEAD, "token"),
     **_refusals(
-        "n_prefix off_policy_reshape use_off_policy_loss use_sft_multitask_loss",
-        "teacher traces (LUFFY) are not in this version",
-        "0 false no_reshape",
+        "use_sft_prefix_reward sft_prefix_reward_weight",
+        "an advantage that is the same for every token of a teacher is a likelihood term: set "
+        "objective.sft_loss_coef with objective.off_policy_loss=false",
+        "false 0",
     ),
     **_refusals(
         "print_every_steps",

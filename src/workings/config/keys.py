@@ -68,8 +68,10 @@ class Destination:
 def resolve_key(key: str, kind: str) -> tuple[Destination, ...]:
     """The places that `key` sets in a run of this kind; ConfigError if none, or not clear which.
 
-    A full dotted path always means itself. After that come the names of earlier programs, and the
-    end of a dotted path where only one setting ends so. Dashes are underscores.
+    A full dotted path means itself, unless that setting has no effect in this kind of run and an
+    earlier program used its name (`data.max_response_length`). After that come the names of
+    earlier programs, and the end of a dotted path where only one setting ends so. Dashes are
+    underscores.
     """
     found = find_key(key, kind)
     if not found:
@@ -90,7 +92,7 @@ def find_key(key: str, kind: str) -> tuple[Destination, ...]:
 
 
 def _find(key: str, kind: str) -> tuple[Destination, ...]:
-    if find_setting(key, kind) is not None:
+    if find_setting(key, kind) is not None and ("." not in key or key not in ALIASES[kind]):
         return (Destination(kind=kind, path=key),)
     if key in ALIASES[kind]:
         alias = ALIASES[kind][key]

@@ -9,54 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from workings.config.fields import settings_of
-from workings.config.objective import GROUP_ADVANTAGES, PRESETS
-from workings.config.trees import look_up, put
+from workings.config.older_luffy import LUFFY_RULES
+from workings.config.older_objective import OBJECTIVE_RULES
+from workings.config.settled import Given, Settled
+from workings.config.trees import put
 from workings.errors import ConfigError
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """One setting worked out: `source` says from which numbers, `names` from which older values.
-
-    `scales` is True where the earlier name multiplies the setting instead of giving it.
-    """
-
-    path: str
-    value: Any
-    source: str
-    scales: bool = False
-    names: tuple[str, ...] = ()
-
-
-class _Given:
-    """The earlier values of one run, and the settings around them, defaults filled in."""
-
-    def __init__(self, older: Mapping[str, Any], values: Mapping[str, Any], kind: str) -> None:
-        self._older = older
-        self._values = values
-        self._kind = kind
-        self.used: list[str] = []
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._older
-
-    def raw(self, name: str) -> Any:
-        self.used.append(name)
-        return self._older[name]
-
-    def whole(self, name: str, written: str) -> int:
-        """An earlier value that has to be a whole number of at least 1."""
-        value = self.raw(name)
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{written}={value!r}; expected a whole number, at least 1")
-        return value
-
-    def setting(self, path: str) -> Any:
-        return look_up(self._values, path, settings_of(self._kind)[path].default)
 
 
 def settle(older: Mapping[str, Any], values: Mapping[str, Any], kind: str) -> list[Settled]:
@@ -64,14 +24,14 @@ def settle(older: Mapping[str, Any], values: Mapping[str, Any], kind: str) -> li
     around = deepcopy(dict(values))
     found: list[Settled] = []
     for rule in _RULES[kind]:
-        given = _Given(older, around, kind)
+        given = Given(older, around, kind)
         for settled in rule(given):
             put(around, settled.path, settled.value)
             found.append(replace(settled, names=tuple(given.used)))
     return found
 
 
-def _sft_rows(given: _Given) -> list[Settled]:
+def _sft_rows(given: Given) -> list[Settled]:
     """rows of a step = rows of a forward pass x accumulation steps."""
     if "rows_per_forward" not in given and "accumulation" not in given:
         return []
@@ -95,7 +55,7 @@ def _sft_rows(given: _Given) -> list[Settled]:
     ]
 
 
-def _dpo_rows(given: _Given) -> list[Settled]:
+def _dpo_rows(given: Given) -> list[Settled]:
     """As for SFT, in pairs, of which each is two rows of a forward pass."""
     return [
         replace(each, value=2 * each.value, source=f"2 responses a pair, {each.source}")
@@ -105,7 +65,7 @@ def _dpo_rows(given: _Given) -> list[Settled]:
     ]
 
 
-def _grpo_rows(given: _Given) -> list[Settled]:
+def _grpo_rows(given: Given) -> list[Settled]:
     """With rows per forward pass, their product is the rollout batch; else the batch is cut."""
     if "rows_per_forward" in given:
         return _grpo_rows_from_forward(given)
@@ -124,7 +84,7 @@ def _grpo_rows(given: _Given) -> list[Settled]:
     return [Settled(path="batch.microbatch_rows", value=update // steps, source=source)]
 
 
-def _grpo_rows_from_forward(given: _Given) -> list[Settled]:
+def _grpo_rows_from_forward(given: Given) -> list[Settled]:
     rows = given.whole("rows_per_forward", "per_device_train_batch_size")
     steps = (
         given.whole("accumulation", "gradient_accumulation_steps") if "accumulation" in given else 1
@@ -143,7 +103,7 @@ def _grpo_rows_from_forward(given: _Given) -> list[Settled]:
     ]
 
 
-def _grpo_rollout(given: _Given) -> list[Settled]:
+def _grpo_rollout(given: Given) -> list[Settled]:
     if "rollout_rows" not in given:
         return []
     rows = given.whole("rollout_rows", "rollout_batch_size")
@@ -156,7 +116,7 @@ def _grpo_rollout(given: _Given) -> list[Settled]:
     return [Settled(path="prompts_per_step", value=rows // samples, source=source)]
 
 
-def _grpo_update(given: _Given) -> list[Settled]:
+def _grpo_update(given: Given) -> list[Settled]:
     if "prompts_per_update" not in given:
         return []
     prompts = given.whole("prompts_per_update", "ppo_mini_batch_size")
@@ -165,46 +125,8 @@ def _grpo_update(given: _Given) -> list[Settled]:
     return [Settled(path="train_batch_size", value=prompts * samples, source=source)]
 
 
-def _grpo_clip(given: _Given) -> list[Settled]:
-    """The earlier bound is on the ratio and never below 1 + epsilon."""
-    if "ratio_upper_bound" not in given:
-        return []
-    bound = given.raw("ratio_upper_bound")
-    epsilon = given.setting("objective.epsilon")
-    if epsilon is None:
-        epsilon = _preset_value(given, "epsilon") or 0.2
-    if not isinstance(bound, int | float) or not isinstance(epsilon, int | float):
-        raise ConfigError(f"clip_upper_bound={bound!r}; expected a number, e.g. 1.28")
-    value = max(round(bound - 1, 12), epsilon)
-    source = f"clip_upper_bound={bound:g} over epsilon={epsilon:g}"
-    return [Settled(path="objective.epsilon_high", value=value, source=source)]
-
-
-def _preset_value(given: _Given, name: str) -> Any:
-    """What the run's preset says about a setting; None where it says nothing."""
-    preset = PRESETS.get(str(given.setting("objective.preset")))
-    return None if preset is None else preset.values.get(name)
-
-
-def _grpo_std(given: _Given) -> list[Settled]:
-    """Says how a group is normalised; an objective without a group has nothing to normalise."""
-    if "divide_by_std" not in given:
-        return []
-    divide = given.raw("divide_by_std")
-    if not isinstance(divide, bool):
-        raise ConfigError(
-            f"dividing advantages by the group's std: {divide!r} came; expected true or false "
-            "(scale_rewards: group or none)"
-        )
-    if _preset_value(given, "advantage") not in GROUP_ADVANTAGES:
-        return []
-    source = "advantages divided by the group's std" if divide else "std off"
-    value = "group" if divide else "group_mean"
-    return [Settled(path="objective.advantage", value=value, source=source)]
-
-
-def _total_length(path: str, prompt_path: str) -> Callable[[_Given], list[Settled]]:
-    def rule(given: _Given) -> list[Settled]:
+def _total_length(path: str, prompt_path: str) -> Callable[[Given], list[Settled]]:
+    def rule(given: Given) -> list[Settled]:
         if "max_length" not in given:
             return []
         total = given.whole("max_length", "max_seq_length")
@@ -225,7 +147,7 @@ def _total_length(path: str, prompt_path: str) -> Callable[[_Given], list[Settle
     return rule
 
 
-def _train_share(given: _Given) -> list[Settled]:
+def _train_share(given: Given) -> list[Settled]:
     if "train_share" not in given:
         return []
     share = given.raw("train_share")
@@ -242,7 +164,7 @@ def _train_share(given: _Given) -> list[Settled]:
     ]
 
 
-def _eval_limit(given: _Given) -> list[Settled]:
+def _eval_limit(given: Given) -> list[Settled]:
     """One limit for every data set of an evaluation."""
     if "limit" not in given:
         return []
@@ -260,7 +182,7 @@ def _eval_limit(given: _Given) -> list[Settled]:
     ]
 
 
-_RULES: dict[str, tuple[Callable[[_Given], list[Settled]], ...]] = {
+_RULES: dict[str, tuple[Callable[[Given], list[Settled]], ...]] = {
     "sft": (
         _sft_rows,
         _total_length("data.max_response_length", "data.max_prompt_length"),
@@ -275,8 +197,8 @@ _RULES: dict[str, tuple[Callable[[_Given], list[Settled]], ...]] = {
         _grpo_rollout,
         _grpo_rows,
         _grpo_update,
-        _grpo_clip,
-        _grpo_std,
+        *OBJECTIVE_RULES,
+        *LUFFY_RULES,
         _total_length("sampling.max_tokens", "data.max_prompt_length"),
         _train_share,
     ),

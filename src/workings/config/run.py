@@ -159,7 +159,7 @@ class GraderConfig(Section):
 class RewardConfig(Section):
     """Which reward; see docs/reference/rewards.md."""
 
-    name: Literal["r1_zero", "question_only", "tags"] = "r1_zero"
+    name: Literal["r1_zero", "question_only", "think_boxed", "tags"] = "r1_zero"
     mode: Literal["strict", "four_class"] = Field(
         "strict", description="four_class grades answers outside of the format too."
     )
@@ -197,6 +197,9 @@ class OptimizerConfig(Section):
     )
     warmup_steps: int = Field(0, ge=0, description="Optimizer steps over which the rate rises.")
     warmup_ratio: float = Field(0.0, ge=0, lt=1, description="The same as a share of all steps.")
+    skip_above_grad_norm: float | None = Field(
+        None, gt=0, description="A step whose gradient is longer is skipped and counted."
+    )
     max_nonfinite_steps: int = Field(
         5, ge=1, description="Stop after so many skipped steps in a row."
     )

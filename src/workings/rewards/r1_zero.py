@@ -1,8 +1,8 @@
-"""The r1_zero and question_only rewards: a format, an answer, and the reward paid for both.
+"""The r1_zero, question_only and think_boxed rewards: a format, an answer, and what both are paid.
 
     response ── read_response ──> format 0/1, answer text ── equality ──> answer 0/1 ──> reward
 
-In both the strict reward equals the answer reward: format alone earns nothing. The mode
+In all the strict reward equals the answer reward: format alone earns nothing. The mode
 "four_class" grades the answer also where the format fails, and pays format x answer.
 """
 
@@ -21,12 +21,13 @@ from workings.grading.grader import Grader, shared_grader
 from workings.rewards.strict_equality import Equality, strict_equality
 from workings.types import Grade
 
-AnswerFormat = Literal["r1_zero", "question_only"]
+AnswerFormat = Literal["r1_zero", "question_only", "think_boxed"]
 Mode = Literal["strict", "four_class"]
 
 _TAGS = "</think> <answer>"
 _TAGS_WITH_NEWLINE = "</think>\n<answer>"
 _CLOSE = "</answer>"
+_THOUGHT_END = "</think>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,14 +135,19 @@ def score_answers(
 
 
 def read_response(response: str, answer_format: AnswerFormat, mode: Mode) -> Reading:
-    """Format and answer text of one response. An unreadable box is no answer."""
+    """Format and answer text of one response. An unreadable box is no answer.
+
+    think_boxed wants the box after a closed thought: a thought that was cut off may hold a box of
+    its own, and is not paid for it.
+    """
     if answer_format == "r1_zero":
         formatted = _TAGS in response or (mode == "four_class" and _TAGS_WITH_NEWLINE in response)
         if formatted and _CLOSE in response:
             content = response.rpartition("<answer>")[2].replace(_CLOSE, "")
             return Reading(format_right=True, answer=_boxed_or_whole(content))
     text = final_text(response)
-    if answer_format == "question_only":
+    ended = answer_format == "think_boxed" and _THOUGHT_END in response
+    if answer_format == "question_only" or ended:
         boxed = None if text is None else last_box_content(text, with_fbox=False)
         if boxed is not None:
             return Reading(format_right=True, answer=peel(boxed))

@@ -3,7 +3,7 @@
 groups ── gold usable? ── no ──> reward None, verdict bad_gold
    │ yes
 all rollouts of all groups as one batch
-   ├── answer reward (r1_zero, question_only): components "format" and "answer", and a grade
+   ├── answer reward (text in tags or in a box): components "format" and "answer", and a grade
    ├── components in TRL form (the tag rewards, a user's own)
    └── length terms
 weighted sum ──> Rollout.reward
@@ -28,12 +28,12 @@ from workings.rewards.tag_profiles import ProfileName
 from workings.rewards.tags import TagRewards
 from workings.types import Grade, Rollout, RolloutGroup, Verdict
 
-RewardName = Literal["r1_zero", "question_only", "tags"]
+RewardName = Literal["r1_zero", "question_only", "think_boxed", "tags"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerReward:
-    """The r1_zero or question_only reward.
+    """The r1_zero, question_only or think_boxed reward.
 
     `answer_weight` times the reward paid and `format_weight` times the format go into the total;
     the published rewards are 1 and 0.
@@ -70,7 +70,7 @@ class Reward:
 
     Attributes:
         settings: what the numbers depend on, to be stored beside them.
-        answer: the r1_zero or question_only reward, None without one.
+        answer: the r1_zero, question_only or think_boxed reward, None without one.
         components: functions in TRL form.
         length: the length terms.
         solution_grade: grades of (texts, golds) to fill in where no answer reward does.

@@ -229,11 +229,97 @@ algorithm.norm_adv_by_std_in_grpo=false objective.advantage='group_mean'
 norm_adv_by_std_in_grpo=true            objective.advantage='group'
 scale_rewards=group                     objective.advantage='group'
 scale_rewards=none                      objective.advantage='group_mean'
-adv_estimator=grpo                      -
-algorithm.adv_estimator=grpo            -
+scale_rewards=batch                     objective.advantage='group_mean_batch_std'
+scale_rewards=true                      objective.advantage='group'
+scale_rewards=false                     objective.advantage='group_mean'
+adv_estimator=grpo                      objective.advantage='group'
+algorithm.adv_estimator=grpo            objective.advantage='group'
+adv_estimator=grpo_vectorized           objective.advantage='group'
+adv_estimator=rloo                      objective.advantage='rloo'
+adv_estimator=reinforce_plus_plus       objective.advantage='reinforce_pp'
+adv_estimator=reinforce_plus_plus_baseline   objective.advantage='reinforce_pp_baseline'
+adv_estimator=remax                     objective.advantage='remax'
+adv_estimator=opo                       objective.advantage='opo'
+adv_estimator=grpo_passk                objective.advantage='pass_k'
+adv_estimator=gpg                       objective.advantage='gpg'
+adv_estimator=gdpo                      objective.advantage='gdpo'
+policy_loss.loss_mode=vanilla           objective.surrogate='ppo_clip' objective.ratio='token'
+policy_loss.loss_mode=gspo     objective.surrogate='ppo_clip' objective.ratio='sequence_token'
+loss_mode=cispo                         objective.surrogate='cispo' objective.ratio='token'
+loss_mode=sapo                          objective.surrogate='sapo' objective.ratio='token'
+loss_mode=geo_mean                      objective.surrogate='gmpo' objective.ratio='geo_clipped'
+loss_mode=dppo_tv                       objective.surrogate='dppo_tv' objective.ratio='token'
+loss_mode=clip_cov                      objective.surrogate='clip_cov' objective.ratio='token'
+loss_mode=kl_cov                        objective.surrogate='kl_cov' objective.ratio='token'
+loss_mode=gpg                           objective.surrogate='logp' objective.ratio='none'
+loss_type=luspo                         objective.preset='luspo'
+importance_sampling_level=sequence      objective.ratio='sequence'
+epsilon=0.1                             objective.epsilon=0.1
+epsilon_high=0.28                       objective.epsilon_high=0.28
+delta=4.0                               objective.dual_clip=4.0
+clip_ratio_c=3.0                        objective.dual_clip=3.0
+clip_ratio_c=null                       objective.dual_clip=None
+beta=0.04                               objective.beta=0.04
+use_bias_correction_kl=true             objective.kl_estimator='k3_is'
+use_bias_correction_kl=false            -
+use_kl_loss=true                        objective.beta=0.001 objective.kl_in='loss'
+use_kl_loss=false                       objective.beta=0.0
+actor.kl_loss_coef=0.01                 objective.beta=0.01 objective.kl_in='loss'
+kl_loss_coef=0.0                        objective.beta=0.0
+kl_loss_type=low_var_kl                 -
+algorithm.kl_ctrl.kl_coef=0.000         objective.beta=0.0
+kl_coef=0.05                            objective.beta=0.05 objective.kl_in='reward'
+algorithm.use_kl_in_reward=false        objective.beta=0.0
+use_kl_in_reward=true                   objective.beta=0.001 objective.kl_in='reward'
+entropy_coef=0.01                       objective.entropy_coef=0.01
+actor.entropy_coeff=0.001               objective.entropy_coef=0.001
+top_entropy_quantile=0.2                objective.top_entropy_quantile=0.2
+disable_truncation_advantage=true       objective.zero_truncated_advantage=True
+data.disable_truncation_advantage=false   objective.zero_truncated_advantage=False
+overlong_buffer.enable=false            objective.overlong_share=0.0 reward.overlong_buffer=0
+reward_model.overlong_buffer.len=4096   reward.overlong_buffer=4096
+overlong_buffer.penalty_factor=1.0      -
+overlong_buffer.penalty_factor=0.5      reward.weights.overlong=0.5
+algorithm.filter_groups.enable=true     objective.dynamic_sampling='filter'
+filter_groups.enable=false              objective.dynamic_sampling='none'
+filter_groups.max_num_gen_batches=5     objective.max_gen_batches=5
+filter_groups.metric=acc                -
+data.max_response_length=8192           sampling.max_tokens=8192
+data.shuffle=true                       -
+ref.use_ref=false                       -
+trainer.critic_warmup=0                 -
+fsdp_config.optimizer_offload=true      optimizer.offload=True
+optimizer_offload=false                 optimizer.offload=False
+trainer.default_local_dir=out           output_dir='out'
+trainer.logger=[console,wandb]          tracking.wandb=True
+logger=console                          -
+model.use_remove_padding=true           -
+use_remove_padding=true                 -
+use_dynamic_bsz=true                    -
+ppo_micro_batch_size=64                 -
+data.val_batch_size=512                 -
+ulysses_sequence_parallel_size=1        -
+tensor_model_parallel_size=2            -
+fsdp_config.param_offload=true          -
+param_offload=false                     -
+grad_offload=false                      -
+n_gpus_per_node=8                       -
+nnodes=1                                -
+default_hdfs_dir=null                   -
+all_max_clip=-1                         objective.prob_clip_max=None
+all_max_clip=0.99                       objective.prob_clip_max=0.99
+rollout.prefix_reward_weight_beta=2.0   objective.on_advantage_scale=2.0
+skip_grad_bound=500                     optimizer.skip_above_grad_norm=500
 mask_truncated_completions=true         objective.mask_truncated=True
 vllm_importance_sampling_mode=token_truncate   objective.correction='tis_token'
+vllm_importance_sampling_mode=token_mask     objective.correction='icepop'
+vllm_importance_sampling_mode=sequence_truncate   objective.correction='seq_product_truncate'
+vllm_importance_sampling_mode=sequence_mask  objective.correction='seq_product_mask'
+vllm_importance_sampling_correction=true     -
+vllm_importance_sampling_correction=false    objective.correction='none'
 vllm_importance_sampling_clip_max=3.0   objective.correction_cap=3.0
+vllm_importance_sampling_cap=2.0        objective.correction_cap=2.0
+vllm_importance_sampling_clip_min=0.5   objective.correction_low=0.5
 per_device_train_batch_size=16          prompts_per_step=2 batch.microbatch_rows=16
 gradient_accumulation_steps=128         batch.microbatch_rows=2
 """
@@ -264,15 +350,75 @@ num_examples=10                         datasets=[{'path':'a','limit':10}]
 num_eval_examples=10                    datasets=[{'path':'a','limit':10}]
 """
 
+# In a group of eight with one row of a teacher, as in LUFFY's scripts.
+LUFFY = """
+rollout.n_prefix=2                      objective.num_off=2
+n_prefix=-1                             objective.num_off=-1
+n_prefix=0                              objective.num_off=0
+actor.off_policy_reshape=p_div_p_0.1    objective.off_shaping='ratio' objective.gamma=0.1
+off_policy_reshape=p_div_p_0.3          objective.off_shaping='ratio' objective.gamma=0.3
+off_policy_reshape=no_reshape           objective.off_shaping='no_reshape'
+off_policy_reshape=square_root          objective.off_shaping='square_root'
+off_policy_reshape=pow                  objective.off_shaping='pow'
+off_policy_reshape=logp                 objective.off_shaping='logp'
+off_policy_reshape=p_logp               objective.off_shaping='p_logp'
+off_policy_reshape_weight=0.2           objective.off_shaping_weight=0.2
+off_policy_reshape_pow_exp=0.3          objective.off_shaping_power=0.3
+on_policy_reshape=square_root           objective.on_shaping='square_root'
+on_policy_reshape=p_div_p_0.5           objective.on_shaping='ratio' objective.gamma=0.5
+on_policy_reshape_weight=0.1            -
+on_policy_reshape_pow_exp=0.5           -
+use_off_policy_loss=true                objective.off_policy_loss=True
+use_off_policy_loss=false               objective.off_policy_loss=False
+use_off_policy_probs=false              objective.use_teacher_probs=False
+use_off_policy_probs=true               objective.use_teacher_probs=True
+off_policy_max_clip=-1                  objective.off_clip_max=None
+off_policy_max_clip=0.9                 objective.off_clip_max=0.9
+off_policy_min_clip=-1                  objective.off_clip_min=None
+use_sft_multitask_loss=true             objective.sft_loss_coef=1.0
+use_sft_multitask_loss=false            objective.sft_loss_coef=0.0
+actor.sft_loss_coef=0.5                 objective.sft_loss_coef=0.5
+prefix_reward_weight_alpha=0.5          objective.off_advantage_scale=0.5
+min_prefix_ratio=0.2                    off_policy.prefix_min_ratio=0.2
+rollout.max_prefix_ratio=0.8            off_policy.prefix_max_ratio=0.8
+max_prefix_ratio=0.0                    objective.num_off=0
+prefix_strategy=linear_max              off_policy.prefix_schedule='linear_max'
+prefix_steps=300                        off_policy.prefix_steps=300
+prefix_linear_max_ratio=0.7             off_policy.prefix_linear_max_ratio=0.7
+prefix_share_across_samples=true        off_policy.prefix_share_across_samples=True
+max_prefix_len=4096                     off_policy.max_trace_length=4096
+data.sample_target_ratio=0.5            off_policy.keep_prob=0.5
+sample_target_ratio=1.0                 off_policy.keep_prob=1.0
+data.reward_impl_version=3              reward.name='think_boxed' reward.fast=False
+reward_impl_version=0                   reward.name='think_boxed' reward.fast=True
+reward_impl_version=2                   reward.name='question_only' reward.fast=True
+reward_impl_version=4                   reward.name='question_only' reward.fast=False
+trainer.experience=true                 objective.replay=True objective.num_off=0
+experience=false                        objective.replay=False
+trainer.experience_ratio=0.3            replay.experience_ratio=0.3
+experience_lbound=1                     replay.lower=1
+experience_rbound=6                     replay.upper=6
+experience_start_sratio=0.4             replay.start_solve_rate=0.4
+exp_metric=ent                          replay.select='entropy'
+exp_metric=ppl                          replay.select='perplexity'
+exp_select_mode=argmin                  -
+exp_select_mode=random                  replay.select='random'
+exp_bucket_manager=sqrt                 replay.weighting='sqrt'
+exp_is_correct=true                     -
+exp_sample_range=all                    -
+"""
+
 ROWS = {
     "sft": EVERY_RUN + TRAINING + SFT,
     "grpo": EVERY_RUN + TRAINING + GRPO,
+    "grpo, a teacher": LUFFY,
     "eval": EVERY_RUN + EVAL,
 }
 # What the settings around an earlier name are, where it needs them.
 AROUND: dict[str, Tree] = {
     "sft": {"data": {"max_prompt_length": 512}},
     "grpo": {"data": {"max_prompt_length": 512}},
+    "grpo, a teacher": {"objective": {"num_off": 1}},
     "eval": {"max_prompt_length": 512, "datasets": [{"path": "a"}]},
 }
 
@@ -286,8 +432,9 @@ def _rows() -> list[tuple[str, str, str]]:
     ]
 
 
-def _read(kind: str, override: str) -> dict[str, Any]:
+def _read(where: str, override: str) -> dict[str, Any]:
     """The settings that one override sets, as the composition would."""
+    kind = where.partition(",")[0]
     given = read_overrides([override], kind, [shipped_folder()])
     found: Tree = {}
     older: Tree = {}
@@ -297,7 +444,7 @@ def _read(kind: str, override: str) -> dict[str, Any]:
             older[name] = new.value
         else:
             found[new.path] = new.value
-    settled = settle(older, AROUND[kind], kind)
+    settled = settle(older, AROUND[where], kind)
     return {**found, **{each.path: each.value for each in settled}}
 
 
@@ -308,9 +455,11 @@ def test_every_alias_leads_to_its_setting(kind: str, override: str, expected: st
     assert _read(kind, override) == wanted
 
 
-@pytest.mark.parametrize("kind", list(ROWS))
+@pytest.mark.parametrize("kind", ["sft", "grpo", "eval"])
 def test_every_row_of_the_table_is_tested(kind: str) -> None:
-    tested = {override.split("=", 1)[0] for k, override, _ in _rows() if k == kind}
+    names = [o.split("=", 1)[0] for where, o, _ in _rows() if where.partition(",")[0] == kind]
+    parts = [name.split(".") for name in names]
+    tested = {".".join(part[first:]) for part in parts for first in range(len(part))}
     assert set(ALIASES[kind]) <= tested
 
 
@@ -325,31 +474,27 @@ def test_sample_reads_the_rows_of_eval_that_it_has_a_setting_for() -> None:
 
 REFUSED = """
 gpu_memory_utilization=0.7
-beta=0.04
-kl_coef=0.01
-kl_loss_coef=0.01
-use_kl_loss=true
-entropy_coef=0.01
-entropy_coeff=0.001
 load_in_4bit=true
 load_in_8bit=true
 use_unsloth=true
 unsloth=true
 fp16=true
 optim=adamw_8bit
-clip_ratio_c=3.0
-delta=4.0
-n_prefix=1
-off_policy_reshape=p_div_p_0.1
-use_off_policy_loss=true
-use_sft_multitask_loss=true
+off_policy_cliprange=0.3
+off_policy_normalize=true
+use_off_policy_clip=true
+off_abs_cliprange=0.1
+off_policy_loss_impl=seq
+use_sft_prefix_reward=true
+sft_prefix_reward_weight=1.0
 print_every_steps=5
 """
 HARMLESS = """
-beta=0 beta=0.0 kl_coef=0 kl_loss_coef=0 use_kl_loss=false entropy_coef=0 entropy_coeff=0.0
 load_in_4bit=false load_in_8bit=false use_unsloth=false unsloth=false fp16=false
-optim=adamw_torch clip_ratio_c=null delta=null
-n_prefix=0 off_policy_reshape=no_reshape use_off_policy_loss=false use_sft_multitask_loss=false
+optim=adamw_torch
+off_policy_cliprange=0.2 off_policy_normalize=false use_off_policy_clip=false
+off_abs_cliprange=null off_policy_loss_impl=token use_sft_prefix_reward=false
+sft_prefix_reward_weight=0
 print_every_steps=0
 """
 
@@ -382,8 +527,8 @@ def test_names_of_earlier_files_lead_to_shipped_runs(name: str, ours: str) -> No
 
 def test_a_value_of_an_earlier_program_without_counterpart() -> None:
     with pytest.raises(ConfigError) as caught:
-        read_overrides(["adv_estimator=gae"], "grpo", [])
-    assert str(caught.value) == "adv_estimator='gae'; expected one of grpo"
+        read_overrides(["exp_is_correct=false"], "grpo", [])
+    assert str(caught.value) == "exp_is_correct=false; expected one of true"
 
 
 def test_an_alias_gives_path_and_value() -> None:

@@ -121,9 +121,9 @@ def test_other_wrong_values() -> None:
     assert _error({"ratio_upper_bound": "high"}, {}, "grpo") == (
         "clip_upper_bound='high'; expected a number, e.g. 1.28"
     )
-    assert _error({"divide_by_std": "batch"}, {}, "grpo") == (
-        "dividing advantages by the group's std: 'batch' came; expected true or false "
-        "(scale_rewards: group or none)"
+    assert _error({"divide_by_std": "step"}, {}, "grpo") == (
+        "dividing advantages by the group's std: 'step' came; expected true or false "
+        "(scale_rewards: group, batch or none)"
     )
 
 

@@ -29,7 +29,8 @@ def _error(name: str, kind: str = "grpo") -> str:
 
 def test_shipped_runs_by_kind() -> None:
     assert shipped_names("sft") == ["cs336_sft", "quickstart", "sft"]
-    assert shipped_names("grpo") == ["cs336_grpo", "grpo", "quickstart"]
+    assert {"cs336_grpo", "dapo", "exgrpo", "grpo", "luffy"} <= set(shipped_names("grpo"))
+    assert shipped_names("grpo") == sorted(shipped_names("grpo"))
     assert shipped_names("pipeline") == ["pipeline", "quickstart", "tags_pipeline"]
     assert shipped_names("eval") == ["eval"]
 
@@ -86,7 +87,7 @@ def test_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert _error("grop") == (
         "unknown grpo configuration 'grop'; did you mean 'grpo'? "
-        "Known: cs336_grpo, grpo, quickstart\n\n"
+        f"Known: {', '.join(shipped_names('grpo'))}\n\n"
         "hint: a file of your own is given with its ending, e.g. -c my_run.yaml"
     )
     assert _error("gone.yaml") == (
@@ -97,7 +98,7 @@ def test_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "configuration file gone.yaml does not exist\n\nhint: the folder . has mine.yaml"
     )
     assert _error("mine") == (
-        "unknown grpo configuration 'mine'; Known: cs336_grpo, grpo, quickstart\n\n"
+        f"unknown grpo configuration 'mine'; Known: {', '.join(shipped_names('grpo'))}\n\n"
         "hint: for the file, write -c mine.yaml"
     )
     assert _error("mine.yaml") == "mine.yaml holds [1, 2]; expected keys with values"

@@ -16,9 +16,11 @@ from workings.grading.grader import Grader
 from workings.grading.policy import GradingPolicy
 from workings.rewards.r1_zero import (
     accepted_golds,
+    choose_equality,
     question_only_reward_fn,
     r1_zero_reward_fn,
     read_response,
+    score_answers,
 )
 from workings.rewards.strict_equality import same_form
 
@@ -239,6 +241,33 @@ def test_A14_answers_only_inside_thinking_do_not_count() -> None:
     assert numbers(question_only_reward_fn(r"<think>\boxed{5}</think> hm", "5")) == UNFORMATTED
     assert numbers(question_only_reward_fn(r"<think>\boxed{5}", "5")) == UNFORMATTED
     assert numbers(question_only_reward_fn(r"<think></think> \boxed{}", "5")) == WRONG
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [
+        (r"so </think> it is \boxed{5}", (1.0, 1.0)),
+        (r"<think>so</think> it is \boxed{5}", (1.0, 1.0)),
+        (r"so </think> it is \boxed{6}", (1.0, 0.0)),
+        (r"so \boxed{5} </think> it is five", (0.0, 0.0)),
+        (r"so it may be \boxed{5}", (0.0, 0.0)),
+        (r"so </think> hm <think> \boxed{5}", (0.0, 0.0)),
+        ("so </think> 5", (0.0, 0.0)),
+    ],
+)
+def test_think_boxed_wants_the_box_after_a_closed_thought(
+    response: str, expected: tuple[float, float], grader: Grader
+) -> None:
+    """LUFFY's reward; a thought that was cut off may hold a box, and is not paid for it."""
+    (score,) = score_answers(
+        [response],
+        [["5"]],
+        answer_format="think_boxed",
+        mode="strict",
+        equality=choose_equality(fast=True, strict_compat=True, grader=grader),
+    )
+    assert (score.format, score.answer) == expected
+    assert score.reward == score.answer
 
 
 def test_the_quickstart_path_starts_no_process_and_takes_microseconds() -> None:

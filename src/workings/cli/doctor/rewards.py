@@ -44,6 +44,8 @@ def perfect_response(reward: str, answer: str) -> str:
         return f"so{tags.reasoning_end}{tags.solution_start}{answer}{tags.solution_end}"
     if reward == "question_only":
         return f"so \\boxed{{{answer}}}"
+    if reward == "think_boxed":
+        return f"so </think> \\boxed{{{answer}}}"
     return f"so </think> <answer>{answer}</answer>"
 
 
@@ -77,6 +79,7 @@ def _asked_for(config: RewardConfig, prompt: str) -> Finding:
     wanted = {
         "r1_zero": ("<think>", "<answer>"),
         "question_only": ("boxed",),
+        "think_boxed": ("boxed",),
         "tags": (Tags().reasoning_start,),
     }[config.name]
     if any(text in prompt for text in wanted):
