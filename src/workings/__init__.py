@@ -92,11 +92,11 @@ _PUBLIC: dict[str, str] = {
     "TrainRow": "workings.training.packing",
     "build_adamw": "workings.training.optim",
     "pack": "workings.training.packing",
-    "policy_gradient_loss": "workings.training.losses",
+    "policy_gradient_loss": "workings.training.policy_loss",
     "policy_step": "workings.training.step",
     "score": "workings.training.step",
     "step_totals": "workings.training.packing",
-    "supervised_loss": "workings.training.losses",
+    "supervised_loss": "workings.training.supervised_loss",
     "train_grpo": "workings.training.grpo",
     "train_sft": "workings.training.sft",
     # evaluation
@@ -297,13 +297,14 @@ if TYPE_CHECKING:
     from workings.tracking.recorder import Recorder
     from workings.training.checkpointer import Checkpointer, RunPaths
     from workings.training.grpo import train_grpo
-    from workings.training.losses import policy_gradient_loss, supervised_loss
     from workings.training.optim import build_adamw
     from workings.training.packing import MicroBatch, TrainRow, pack, step_totals
+    from workings.training.policy_loss import policy_gradient_loss
     from workings.training.progress import TrainResult
     from workings.training.sft import train_sft
     from workings.training.step import policy_step, score
     from workings.training.stop import StopRequest
+    from workings.training.supervised_loss import supervised_loss
     from workings.types import (
         Demonstration,
         Grade,

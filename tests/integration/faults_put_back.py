@@ -24,7 +24,7 @@ from workings.data import encoding, order, sampler
 from workings.objectives import logprobs, masked, policy, reductions, supervised
 from workings.rollout import collect
 from workings.rollout.transformers_engine import TransformersEngine
-from workings.training import distributed, forward, grpo, packing, sft, step
+from workings.training import credit, distributed, forward, packing, sft, step
 from workings.training.distributed import Ranks, Totals
 
 EOS_ID = tiny_tokenizer().eos_token_id
@@ -293,7 +293,7 @@ def rewards_of_different_prompts_mixed(patch: Patch) -> None:
 
         return mixed
 
-    patch.replace(grpo.reward_table, make)
+    patch.replace(credit.reward_table, make)
 
 
 def gold_of_the_row_before(patch: Patch) -> None:

@@ -43,6 +43,7 @@ from workings import (
     supervised_loss,
     train_grpo,
 )
+from workings.config.objective_settings import ObjectiveConfig
 from workings.training.distributed import Ranks
 from workings.training.forward import ResponseScores
 from workings.training.packing import TrainRow
@@ -117,10 +118,8 @@ def test_a6d_ratios_in_the_metrics_are_not_clipped() -> None:
     logprobs = torch.tensor([[-2.0, -0.5]], requires_grad=True)
     loss = policy_gradient_loss(
         step_totals([row], Ranks()),
-        surrogate="ppo_clip",
-        reduction="token_mean",
-        epsilon=0.2,
-        epsilon_high=0.2,
+        ObjectiveConfig(reduction="token_mean").resolve(),
+        max_length=8,
     )
     scores = ResponseScores(
         logprobs=logprobs,

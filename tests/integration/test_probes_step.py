@@ -22,6 +22,7 @@ from workings import (
     step_totals,
     supervised_loss,
 )
+from workings.config.objective_settings import ObjectiveConfig
 from workings.training.distributed import Ranks
 from workings.training.forward import response_scores
 from workings.training.packing import Layout, TrainRow
@@ -83,7 +84,7 @@ def test_a1e_the_logged_loss_is_the_one_whose_gradient_is_taken(kind: str, max_r
     if kind == "policy":
         batches = score(model, batches)
         loss = policy_gradient_loss(
-            totals, surrogate="ppo_clip", reduction="token_mean", epsilon=0.2, epsilon_high=0.2
+            totals, ObjectiveConfig(reduction="token_mean").resolve(), max_length=8
         )
     else:
         loss = supervised_loss(totals)
@@ -118,7 +119,9 @@ def test_d14_the_length_normalisations_differ_on_rows_of_two_and_six_tokens() ->
             outcome, _ = step_of(
                 rows,
                 lambda totals, reduction=reduction: policy_gradient_loss(  # type: ignore[misc]
-                    totals, surrogate="ratio", reduction=reduction, max_length=8
+                    totals,
+                    ObjectiveConfig(preset="grpo_no_clip", reduction=reduction).resolve(),
+                    max_length=8,
                 ),
                 max_rows=max_rows,
             )
@@ -167,7 +170,11 @@ def test_a17c_tokens_of_tools_are_read_and_not_trained(layout: Layout) -> None:
     outcome, gradients = step_of(
         rows,
         lambda totals: policy_gradient_loss(
-            totals, surrogate="logp", reduction="token_mean", correction_cap=2.0
+            totals,
+            ObjectiveConfig(
+                preset="no_baseline", reduction="token_mean", correction="tis_token"
+            ).resolve(),
+            max_length=8,
         ),
         layout=layout,
     )

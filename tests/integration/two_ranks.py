@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 LIMIT_SECONDS = 60.0
+START_SECONDS = 240.0  # importing torch and transformers on a machine that is busy
 
 
 class RankFailure(AssertionError):
@@ -88,6 +89,10 @@ class RankPool:
             there.close()
             self._processes.append(process)
             self._pipes.append(here)
+        deadline = time.monotonic() + START_SECONDS
+        for pipe in self._pipes:
+            if not pipe.poll(max(0.0, deadline - time.monotonic())) or pipe.recv() != "here":
+                raise RankFailure(self._end([("hung", "")] * self._size), ["hung"] * self._size)
 
     def _end(self, answers: list[tuple[str, str]]) -> str:
         """Kill the processes; what each had to say, with the stacks of those that hung."""
@@ -117,15 +122,40 @@ def redirect_stderr(file: Path) -> None:
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
 
 
+def fail_on_one_rank(rank: int, folder: str, busy: str) -> None:
+    """Rank 1 raises; rank 0 waits for it in a collective, or is busy with something else."""
+    redirect_stderr(Path(folder) / f"stderr-{rank}.txt")
+    import torch
+
+    from workings.errors import TrainingError
+    from workings.training.join import join_ranks
+
+    store = f"file://{folder}/store"
+    with join_ranks(store, rank=rank, size=2, timeout_seconds=100, grace_seconds=2) as ranks:
+        ranks.barrier()
+        if rank == 1:
+            raise TrainingError("row 17 of the second file is broken", hint="mend it")
+        if busy == "collective":
+            ranks.all_sum(torch.zeros(1))
+        elif busy == "elsewhere":
+            time.sleep(100)
+        elif busy == "also failing":
+            time.sleep(1)
+            raise ValueError("a consequence")
+
+
 def _serve(rank: int, size: int, folder: str, number: int, pipe: Connection) -> None:
     redirect_stderr(_stderr_file(Path(folder), number, rank))
     import torch
 
+    import tiny  # noqa: F401  # with all that a test will need
     from workings.training.join import join_ranks
 
     torch.set_num_threads(1)
     store = f"file://{folder}/store-{number}"
-    with join_ranks(store, rank=rank, size=size, timeout_seconds=60, grace_seconds=3) as ranks:
+    limits = {"timeout_seconds": START_SECONDS, "grace_seconds": 3.0}
+    with join_ranks(store, rank=rank, size=size, **limits) as ranks:
+        pipe.send("here")
         while True:
             try:
                 function, arguments = pipe.recv()

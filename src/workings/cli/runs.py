@@ -28,21 +28,19 @@ from workings.cli.build import (
     problems_at,
     set_threads,
     split_demonstrations,
-    split_problems,
     training_prompting,
 )
 from workings.cli.folders import model_card, open_folder
 from workings.config.dump import dump_yaml, resolved
 from workings.config.kinds import SamplingRun, TrainingRun
 from workings.config.run import GRPOConfig, SFTConfig
-from workings.data.sampler import BatchSampler, PromptSampler
+from workings.data.sampler import BatchSampler
 from workings.grading.grader import Grader
 from workings.rewards.reward import Reward
 from workings.rollout.engine import Engine
 from workings.seeds import derive_seed
 from workings.tracking.recorder import Recorder
 from workings.training.checkpointer import Checkpointer, RunPaths
-from workings.training.grpo import train_grpo
 from workings.training.progress import Evaluator, TrainResult
 from workings.training.sft import train_sft
 from workings.training.stop import StopRequest, stop_on_signals
@@ -97,46 +95,6 @@ def run_sft(config: SFTConfig, *, resume: str | None = None) -> tuple[TrainResul
         return result, parts.paths.final
 
 
-def run_grpo(config: GRPOConfig, *, resume: str | None = None) -> tuple[TrainResult, Path]:
-    """The result of a GRPO run, and the folder of its final model."""
-    set_threads(config.num_threads)
-    with open_parts(config, resume=resume, total_steps=config.max_steps) as parts:
-        log = parts.recorder.log
-        if config.model.lora is not None and config.model.lora.dropout > 0:
-            parts.recorder.warn(
-                "LoRA dropout is on in training and off in sampling, so the two disagree on "
-                "log-probabilities (train/logprob_difference); set model.lora.dropout=0"
-            )
-        problems = problems_at(
-            config.data.train,
-            seed=config.seed,
-            grader=parts.grader,
-            bad_gold=config.data.bad_gold,
-            log=log,
-        ).items
-        train, held_out = split_problems(config.data, problems, seed=config.seed)
-        sampler = PromptSampler(
-            parts.prompting.prompts(train, log, what="training prompts"),
-            prompts_per_step=config.prompts_per_step,
-            seed=derive_seed(config.seed, "order"),
-        )
-        result = train_grpo(
-            config,
-            model=parts.policy.model,
-            engine=parts.engine,
-            sampler=sampler,
-            sampling=build_sampling(config.sampling, parts.prompting.template),
-            reward=parts.reward,
-            recorder=parts.recorder,
-            checkpointer=parts.checkpointer,
-            stop=parts.stop,
-            evaluate=validation_evaluator(config, parts, held_out),
-            autocast=parts.policy.autocast,
-            pad_id=parts.policy.pad_id,
-        )
-        return result, parts.paths.final
-
-
 @contextmanager
 def open_parts(config: TrainingRun, *, resume: str | None, total_steps: int) -> Iterator[Parts]:
     """The parts of a run, closed whatever happens."""
@@ -161,7 +119,7 @@ def open_parts(config: TrainingRun, *, resume: str | None, total_steps: int) -> 
             config.sampling if isinstance(config, SamplingRun) else config.evaluation.sampling
         )
         reward = build_run_reward(
-            config.reward,
+            config.paid_reward if isinstance(config, GRPOConfig) else config.reward,
             grader,
             eos_token=policy.tokenizer.eos_token,
             max_tokens=sampling.max_tokens,

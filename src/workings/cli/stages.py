@@ -21,7 +21,8 @@ from workings.cli.build import (
 )
 from workings.cli.console import write_note
 from workings.cli.folders import CONFIG, run_folder
-from workings.cli.runs import run_grpo, run_sft
+from workings.cli.grpo_runs import run_grpo
+from workings.cli.runs import run_sft
 from workings.config.run import DatasetConfig, GRPOConfig, ModelConfig, PipelineConfig, SFTConfig
 from workings.errors import AlreadyFinished, CheckpointError, ConfigError
 from workings.evaluation.compare import compare_folders

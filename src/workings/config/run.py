@@ -206,8 +206,9 @@ class OptimizerConfig(Section):
 
     @model_validator(mode="after")
     def _constants_are_read(self) -> OptimizerConfig:
-        adamw = ("betas", "weight_decay", "offload")
-        unread = ("rmsprop_alpha",) if self.name == "adamw" else adamw
+        unread = (
+            ("rmsprop_alpha",) if self.name == "adamw" else ("betas", "weight_decay", "offload")
+        )
         for name in unread:
             value, default = getattr(self, name), type(self).model_fields[name].default
             if value != default:
@@ -480,10 +481,11 @@ class GRPOConfig(Run):
         return self.num_generations - off if off >= 0 else 0
 
     @property
-    def overlong_buffer(self) -> int:
-        """Tokens before the limit in which length costs reward; the reward's own setting wins."""
+    def paid_reward(self) -> RewardConfig:
+        """The reward, with the objective's overlong shaping where it has no buffer of its own."""
         share = self.objective.resolve().overlong_share
-        return self.reward.overlong_buffer or round(share * self.sampling.max_tokens)
+        buffer = self.reward.overlong_buffer or round(share * self.sampling.max_tokens)
+        return self.reward.model_copy(update={"overlong_buffer": buffer})
 
     @model_validator(mode="after")
     def _nothing_unread(self) -> GRPOConfig:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from workings.cli.folders import run_folder
-from workings.cli.runs import run_grpo, run_sft
+from workings.cli.grpo_runs import run_grpo
+from workings.cli.runs import run_sft
 from workings.config.run import GRPOConfig, SFTConfig
 from workings.training.checkpointer import RunPaths
 from workings.training.progress import TrainResult

@@ -107,7 +107,7 @@ def off_policy_loss(
     value = bounded(logprobs, shaping)
     if recorded_logprobs is not None:
         known = ~torch.isnan(recorded_logprobs)
-        recorded = torch.where(known, at_least_float32(recorded_logprobs.detach()), 0.0)
+        recorded = torch.where(known, recorded_logprobs.detach().to(logprobs.dtype), 0.0)
         if probability_floor > 0:
             recorded = torch.logaddexp(recorded, recorded.new_tensor(math.log(probability_floor)))
         log_ratios = (logprobs - recorded).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)

@@ -26,7 +26,7 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 
 def log_ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
-    """log(pi / pi_old) per token, within [-20, 20], float32 or wider; `old_logprobs` is constant."""
+    """log(pi / pi_old) per token, within [-20, 20], float32 or wider; `old_logprobs` is fixed."""
     difference = at_least_float32(logprobs) - at_least_float32(old_logprobs.detach())
     return difference.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 

@@ -175,7 +175,8 @@ def sapo(
     tau_negative: float = 1.05,
 ) -> Tensor:
     """-(4 / tau) sigmoid(tau (r - 1)) A with tau by the sign of A (SAPO, 2511.20347)."""
-    tau = torch.where(advantages > 0, tau_positive, tau_negative).to(log_ratios.dtype)
+    good, bad = log_ratios.new_tensor([tau_positive, tau_negative])
+    tau = torch.where(advantages > 0, good, bad)
     return -(4 / tau) * torch.sigmoid(tau * (_ratio(log_ratios) - 1)) * advantages
 
 
@@ -194,10 +195,8 @@ def vespo(
     """
     log_w = log_weights.detach().clamp(MIN_LOG_WEIGHT, MAX_LOG_RATIO)
     positive = advantages >= 0
-    k, lam = (
-        torch.where(positive, above, below).to(log_w.dtype)
-        for above, below in zip(vespo_positive, vespo_negative, strict=True)
-    )
+    above, below = log_w.new_tensor([vespo_positive, vespo_negative])
+    k, lam = (torch.where(positive, above[i], below[i]) for i in range(2))
     phi = torch.exp(lam + k * log_w - lam * log_w.exp())
     phi = torch.where(torch.isfinite(phi), phi, 0.0)
     return -phi * advantages * logprobs

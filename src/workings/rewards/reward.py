@@ -84,6 +84,18 @@ class Reward:
     solution_grade: Callable[[Sequence[str], Sequence[str]], list[Grade]] | None = None
     gold_fault: Callable[[object], str | None]
 
+    @property
+    def weights(self) -> dict[str, float]:
+        """Component to its factor in the total, for those with one."""
+        weights = {component.name: component.weight for component in self.components}
+        if self.answer is not None:
+            weights |= {"answer": self.answer.answer_weight, "format": self.answer.format_weight}
+        if self.length.overlong_buffer:
+            weights["overlong"] = self.length.overlong_weight
+        if self.length.penalty:
+            weights["length_penalty"] = 1.0
+        return {name: weight for name, weight in weights.items() if weight}
+
 
 def build_reward(
     name: RewardName,

@@ -9,6 +9,7 @@ final/                     the policy at the end
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -92,6 +93,7 @@ class Checkpointer:
         self._keep_best = keep_best
         self._model_card = model_card
         self._saved: TrainerState | None = None
+        self._restored_from: Path | None = None
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> TrainerState | None:
         """The state resumed from, its weights and optimizer in place; None from the start.
@@ -115,12 +117,29 @@ class Checkpointer:
                 f"{folder / OPTIMIZER} does not fit this model: {error}",
                 hint="resume with the settings of the run's own config.yaml",
             ) from error
+        self._restored_from = folder
         self._recorder.log(f"resumed from {folder}")
         return state
 
-    def save(self, state: TrainerState, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    def restored_file(self, name: str) -> dict[str, Any] | None:
+        """What `save` stored as the extra file `name`, of the checkpoint that was resumed from."""
+        if self._restored_from is None or not (self._restored_from / name).is_file():
+            return None
+        values = load_tensors(self._restored_from / name)
+        assert isinstance(values, dict), "save writes dictionaries"
+        return values
+
+    def save(
+        self,
+        state: TrainerState,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        extra: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
         """Write the checkpoint of `state.step`, then remove the oldest beyond the limit.
 
+        `extra` are further files by name, of tensors and plain values (a replay buffer).
         A state that was the last one saved stands already: the end of a run may fall on a step
         that is saved anyway.
         """
@@ -132,6 +151,8 @@ class Checkpointer:
             save_tensors(folder / OPTIMIZER, _plain(optimizer.state_dict()))
             state.write(folder / STATE)
             (folder / "config.yaml").write_text(self._config_text, encoding="utf-8")
+            for name, values in (extra or {}).items():
+                save_tensors(folder / name, dict(values))
 
         write_checkpoint(self.paths.step(state.step), write)
         best = [] if state.best_step is None else [self.paths.step(state.best_step)]

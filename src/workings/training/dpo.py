@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from workings.config.dpo import DPOConfig
 from workings.data.encoding import EncodedPair
-from workings.data.sampler import BatchSampler, rank_share
+from workings.data.sampler import BatchSampler
 from workings.errors import DataError
 from workings.seeds import derive_seed
 from workings.tracking.recorder import Recorder
@@ -28,8 +28,7 @@ from workings.training.optim import (
     set_learning_rate,
     warmup_from,
 )
-from workings.training.packing import MicroBatch
-from workings.training.pair_reference import LiveReference, reference_key, stored_reference
+from workings.training.pair_reference import build_reference
 from workings.training.pairs import (
     PackPairs,
     pack_pairs,
@@ -115,15 +114,16 @@ def train_dpo(
     )
     # The reference is the model that the run starts from, so it comes before any restoring.
     reference = build_reference(
-        config,
         model,
         pairs,
         validation,
+        live=config.reference == "live",
         file=reference_file,
         template=template,
         pack_rows=pack_rows,
+        ld_alpha=objective.ld_alpha,
         autocast=autocast,
-        recorder=recorder,
+        log=recorder.log,
         ranks=ranks,
     )
     rates = config.optimizer
@@ -280,68 +280,6 @@ def check_sizes(
             "there is one validation pair, and aot sorts the pairs that it measures",
             hint="hold out 2 or more",
         )
-
-
-# ---------------------------------------------------------------------------------- reference
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reference:
-    """The reference's log-probabilities of every pair, [N, 2] and [M, 2]; or one that is live."""
-
-    validation: Tensor
-    train: Tensor | None = None
-    live: LiveReference | None = None
-
-    def of_step(self, chosen: Sequence[int], microbatches: Sequence[MicroBatch]) -> Tensor:
-        """[P, 2] of the pairs of a step: read, or scored now."""
-        if self.train is not None:
-            return self.train[list(chosen)]
-        assert self.live is not None
-        return self.live.of(microbatches)
-
-
-def build_reference(
-    config: DPOConfig,
-    model: nn.Module,
-    pairs: Sequence[EncodedPair],
-    validation: Sequence[EncodedPair],
-    *,
-    file: Path | None,
-    template: str,
-    pack_rows: PackPairs,
-    autocast: torch.dtype | None,
-    recorder: Recorder,
-    ranks: Ranks,
-) -> Reference:
-    """The reference of a run from the model that it starts from.
-
-    Precomputed scores of training and validation pairs are shared out over ranks and stored by the
-    first. A live reference scores the validation pairs at once, since they come again and again.
-    """
-    started = time.perf_counter()
-    device = next(model.parameters()).device
-    ld_alpha = 1.0 if config.ld_alpha is None else config.ld_alpha
-
-    def score(wanted: Sequence[EncodedPair]) -> Tensor:
-        own = rank_share(wanted, rank=ranks.rank, num_ranks=ranks.size)
-        found = score_pairs(model, own, pack_rows=pack_rows, ld_alpha=ld_alpha, autocast=autocast)
-        return ranks.all_concat(found.discounted.reshape(-1)).view(-1, 2)
-
-    if config.reference == "live":
-        live = LiveReference(model, ld_alpha=ld_alpha, autocast=autocast)
-        return Reference(validation=score(validation), live=live)
-    every = [*pairs, *validation]
-    key = reference_key(model, every, template=template, autocast=autocast, ld_alpha=ld_alpha)
-    scores, was_read = stored_reference(file, key, lambda: score(every), write=ranks.is_main)
-    ranks.barrier()
-    recorder.log(
-        f"reference: {len(every)} pairs "
-        + ("read from the run's folder" if was_read else "scored")
-        + f" in {time.perf_counter() - started:.1f} s"
-    )
-    scores = scores.to(device)
-    return Reference(train=scores[: len(pairs)], validation=scores[len(pairs) :])
 
 
 # --------------------------------------------------------------------------------- evaluation

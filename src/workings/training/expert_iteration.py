@@ -35,7 +35,6 @@ from workings.training.checkpointer import Checkpointer
 from workings.training.distributed import Ranks
 from workings.training.forward import check_head, choose_layout
 from workings.training.kept import KeptFiles, keep_right, kept_metrics, kept_rows
-from workings.training.losses import supervised_loss
 from workings.training.metrics import Stopwatch, speed_metrics
 from workings.training.optim import (
     build_adamw,
@@ -57,6 +56,7 @@ from workings.training.sft import sft_metrics
 from workings.training.state import TrainerState
 from workings.training.step import policy_step
 from workings.training.stop import StopRequest
+from workings.training.supervised_loss import supervised_loss
 
 
 def train_expert_iteration(

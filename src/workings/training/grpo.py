@@ -1,44 +1,47 @@
-"""GRPO: the file to read first. One batch is the six calls that stand one under the other.
+"""GRPO and its family: the file to read first. One batch is six hops, one under the other.
 
-    prompts, cursor = sampler.next_batch(cursor)          1  which problems
-    groups = collect_groups(engine, prompts, ...)         2  n samples each
-    groups = grade_groups(groups, reward)                 3  right or wrong
-    advantages = group_advantages(rewards, ...)           4  against the own group
-    microbatches = pack(rows, ...)                        5  ids to tensors
+    drawn = draw_batch(source, ...)                       1  which problems
+                                                          2  n samples each
+                                                          3  right or wrong
+    credit = assign_credit(objective, groups, ...)        4  against the own group
+    updates = packer.updates(training_rows(groups, ...))  5  ids to tensors
     outcome = policy_step(model, optimizer, ...)          6  forward, backward, step
 
 Then the engine gets the new weights. The loop is synchronous: every sample is drawn with the
-weights of the step it trains.
+weights of the step it trains. What the objective does not ask for does not run: old
+log-probabilities (several updates per batch), a reference (beta), statistics of the whole step
+(token selection).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from workings.config.objective_settings import ResolvedObjective
 from workings.config.run import GRPOConfig
 from workings.data.sampler import PromptSampler
 from workings.models.weights import named_full_weights
-from workings.objectives.advantages import group_advantages
-from workings.objectives.reductions import StepTotals
+from workings.objectives.entropy import applied_entropy_coefficient, next_entropy_coefficient
+from workings.objectives.kl import next_kl_coefficient
 from workings.rewards.four_classes import answer_right, format_right
-from workings.rewards.length import kept_when_masking_overlong
-from workings.rewards.reward import Reward, grade_groups
-from workings.rewards.reward_metrics import check_grader, reward_metrics
-from workings.rollout.collect import collect_groups, completion_metrics
+from workings.rewards.reward import Reward
+from workings.rewards.reward_metrics import reward_metrics
+from workings.rollout.collect import completion_metrics
 from workings.rollout.engine import Engine, SamplingParams
+from workings.rollout.replay_batch import replay_started, solve_rate
 from workings.seeds import derive_seed
 from workings.tracking.flat_rewards import FlatRewardWarner
 from workings.tracking.recorder import Recorder
 from workings.tracking.rollout_statistics import rollout_statistics
 from workings.training.checkpointer import Checkpointer
+from workings.training.credit import assign_credit
 from workings.training.distributed import Ranks
+from workings.training.draw import Guidance, Replay, Source, draw_batch
 from workings.training.forward import check_head, choose_layout
-from workings.training.losses import policy_gradient_loss
 from workings.training.metrics import Stopwatch, speed_metrics
 from workings.training.optim import (
     build_adamw,
@@ -46,7 +49,8 @@ from workings.training.optim import (
     set_learning_rate,
     warmup_from,
 )
-from workings.training.packing import MicroBatch, TrainRow, pack, step_totals
+from workings.training.policy_loss import policy_gradient_loss
+from workings.training.policy_metrics import policy_metrics
 from workings.training.progress import (
     Evaluator,
     TrainResult,
@@ -56,10 +60,14 @@ from workings.training.progress import (
     nonfinite_in_a_row,
     stopped,
 )
+from workings.training.reference import Reference
+from workings.training.reward_kl import kl_of_rows, token_penalties
 from workings.training.state import TrainerState
-from workings.training.step import LossFunction, StepOutcome, policy_step, score
+from workings.training.step import policy_step
 from workings.training.stop import StopRequest
-from workings.types import RolloutGroup
+from workings.training.updates import Packer, score_updates, step_statistics, training_rows
+
+REPLAY = "replay.pt"
 
 
 def train_grpo(
@@ -73,6 +81,8 @@ def train_grpo(
     recorder: Recorder,
     checkpointer: Checkpointer,
     stop: StopRequest,
+    guidance: Guidance | None = None,
+    replay: Replay | None = None,
     evaluate: Evaluator | None = None,
     autocast: torch.dtype | None = None,
     pad_id: int = 0,
@@ -82,6 +92,8 @@ def train_grpo(
 
     Args:
         engine: has the model's weights at the start and gets new ones after every rollout batch.
+        guidance: a teacher's traces, where the objective has teacher rows.
+        replay: past successes, where the objective replays them.
         evaluate: `step -> metrics` on the validation split; called as `config.evaluation` says.
         autocast: bfloat16 runs the arithmetic in it; weights stay float32.
 
@@ -92,7 +104,7 @@ def train_grpo(
     ranks = ranks or Ranks()
     device = next(model.parameters()).device
     check_head(model)
-    objective = config.objective.resolve()
+    wanted = config.objective.resolve()
     layout = choose_layout(model, config.batch.layout, grouped=True)
     num_updates = config.max_steps * config.updates_per_rollout
     rates = config.optimizer
@@ -104,13 +116,28 @@ def train_grpo(
         weight_decay=rates.weight_decay,
         offload=rates.offload,
     )
+    reference = Reference(model) if wanted.needs_reference else None
     restored = checkpointer.restore(model, optimizer)
     state = restored or TrainerState(kind="grpo")
+    if replay is not None and restored is not None:
+        replay.buffer.load_state(checkpointer.restored_file(REPLAY))
     engine.load_weights(state.step, named_full_weights(model))
     checkpointer.refuse_if_finished(state, done=state.step >= config.max_steps)
     recorder.truncate_after(-1 if restored is None else state.step)
-    recorder.log(f"{objective.describe()}; {layout} layout; sampling {sampling}")
+    recorder.log(f"{wanted.describe()}; {layout} layout; sampling {sampling}")
+    for warning in wanted.warnings():
+        recorder.warn(warning)
     flat = FlatRewardWarner(recorder.warn)
+    source = Source(
+        config=config,
+        engine=engine,
+        sampler=sampler,
+        sampling=sampling,
+        reward=reward,
+        guidance=guidance,
+        replay=replay,
+        ranks=ranks,
+    )
     evaluation: Mapping[str, float] = {}
     if evaluate is not None and restored is None and config.evaluation.at_start:
         evaluation = evaluate(0)
@@ -118,42 +145,62 @@ def train_grpo(
 
     while state.step < config.max_steps:
         clock = Stopwatch()
-        torch.manual_seed(derive_seed(config.seed, "grpo", state.step))
+        seed = derive_seed(config.seed, "grpo", state.step)
+        torch.manual_seed(seed)
+        waiting = wanted.replay and not state.replay_started
+        objective = wanted.before_replay() if waiting else wanted
+        coefficients = Coefficients.of(objective, state.controllers)
 
-        prompts, cursor = sampler.next_batch(state.cursor)
-        groups = collect_groups(
-            engine,
-            prompts,
-            sampling,
-            num_samples=config.num_generations,
-            seed=derive_seed(config.seed, "rollout", state.step),
-            expected_version=state.step,
+        drawn = draw_batch(source, wanted, state, clock)
+        groups = drawn.groups
+        packer = Packer(
+            config=config,
+            objective=objective,
+            layout=layout,
+            pad_id=pad_id,
+            device=device,
+            ranks=ranks,
         )
-        clock.lap("rollout")
-        groups = grade_groups(groups, reward)
-        check_grader(groups)
-        clock.lap("reward")
-        advantages = group_advantages(
-            *reward_table(groups), estimator=objective.advantage, eps=objective.advantage_eps
-        )
-        updates = [
-            Update(
-                totals=step_totals(rows, ranks),
-                microbatches=pack(
-                    [row for row in rows if row.advantage or not config.batch.skip_zero_advantage],
-                    layout=layout,
-                    max_tokens=config.batch.microbatch_tokens,
-                    max_rows=config.batch.microbatch_rows,
-                    pad_id=pad_id,
-                    device=device,
-                ),
+        first_key = sum(ranks.all_objects(config.num_generations * len(groups))[: ranks.rank])
+        penalties = None
+        if reference is not None and objective.kl_in == "reward":
+            scored = score_updates(
+                packer.updates(training_rows(groups, first_key=first_key), whole=True),
+                model,
+                temperature=sampling.temperature,
+                autocast=autocast,
+                old=True,
+                reference=reference,
             )
-            for rows in update_rows(config, groups, advantages)
-        ]
-        if config.updates_per_rollout > 1:
-            updates = [update.scored(model, sampling.temperature, autocast) for update in updates]
+            penalties = token_penalties(
+                scored, groups, coefficient=coefficients.beta, first_key=first_key
+            )
+        credit = assign_credit(
+            objective,
+            groups,
+            penalties=penalties,
+            baselines=drawn.baselines,
+            weights=reward.weights,
+            controllers=state.controllers,
+            ranks=ranks,
+        )
+        rows = training_rows(
+            groups,
+            credit.advantages,
+            mask_truncated=objective.mask_truncated,
+            first_key=first_key,
+        )
+        updates = score_updates(
+            packer.updates(rows),
+            model,
+            temperature=sampling.temperature,
+            autocast=autocast,
+            old=config.updates_per_rollout > 1,
+            reference=reference if objective.kl_in == "loss" else None,
+        )
+        clock.lap("score")
         outcomes = []
-        for update in updates * config.epochs_per_rollout:
+        for number, update in enumerate(updates * config.epochs_per_rollout):
             rate = learning_rate_at(
                 state.num_updates,
                 num_updates,
@@ -162,17 +209,35 @@ def train_grpo(
                 warmup_steps=warmup,
             )
             set_learning_rate(optimizer, rate)
+            known = step_statistics(
+                update,
+                objective,
+                model,
+                temperature=sampling.temperature,
+                autocast=autocast,
+                seed=derive_seed(seed, "update", number),
+                ranks=ranks,
+            )
             outcome = policy_step(
                 model,
                 optimizer,
-                update.microbatches,
-                objective_loss(objective, update.totals, max_length=sampling.max_tokens),
+                known.update.microbatches,
+                policy_gradient_loss(
+                    known.update.totals,
+                    objective,
+                    max_length=sampling.max_tokens,
+                    beta=coefficients.beta,
+                    entropy_coef=coefficients.applied_entropy(known.entropy),
+                    num_ranks=ranks.size,
+                ),
                 temperature=sampling.temperature,
                 max_grad_norm=rates.max_grad_norm,
+                skip_above=rates.skip_above_grad_norm,
                 autocast=autocast,
                 ranks=ranks,
             )
             outcomes.append(outcome)
+            coefficients = coefficients.after_update(known.entropy)
             state = replace(
                 state,
                 num_updates=state.num_updates + 1,
@@ -185,27 +250,42 @@ def train_grpo(
         engine.load_weights(state.step + 1, named_full_weights(model))
         clock.lap("sync")
 
+        measured = {
+            **policy_metrics(outcomes),
+            **(kl_of_rows(penalties, coefficients.beta) if penalties is not None else {}),
+        }
+        coefficients = coefficients.after_batch(measured.get("kl"), num_rows=len(rows))
+        started = waiting and replay_started(
+            solve_rate(groups, is_right=answer_right),
+            threshold=config.replay.start_solve_rate,
+            started=False,
+        )
         state = replace(
             state,
             step=state.step + 1,
-            cursor=cursor,
+            cursor=drawn.cursor,
             elapsed_seconds=state.elapsed_seconds + clock.total,
+            controllers={**state.controllers, **credit.controllers, **coefficients.controllers()},
+            replay_started=state.replay_started or started,
         )
         num_tokens = sum(update.totals.num_tokens for update in updates)
         recorder.record(
             state.step,
             {
-                **policy_metrics(outcomes),
+                **measured,
                 **reward_metrics(groups),
+                **credit.metrics,
+                **drawn.metrics,
+                **coefficients.metrics(),
                 **completion_metrics(groups, weight_version=state.step - 1),
                 **speed_metrics(device, seconds=clock.total, num_tokens=num_tokens),
                 **clock.metrics(),
                 "learning_rate": rate,
-                "epoch": sampler.epoch_of(cursor),
+                "epoch": sampler.epoch_of(drawn.cursor),
                 "consumed_tokens": state.consumed_tokens,
             },
         )
-        recorder.record_rollouts(state.step, groups, advantages=advantages.tolist())
+        recorder.record_rollouts(state.step, groups, advantages=credit.by_row)
         statistics = rollout_statistics(
             groups, format_right=format_right, answer_right=answer_right
         )
@@ -215,112 +295,87 @@ def train_grpo(
             state = after_evaluation(state, evaluation)
             checkpointer.keep_best(state, model)
         if stop.requested or due(state.step, config.checkpoint.every_steps):
-            checkpointer.save(state, model, optimizer)
+            checkpointer.save(state, model, optimizer, extra=_extra(replay))
         if stop.requested and state.step < config.max_steps:
             raise stopped(stop, state)
 
-    measured = not config.evaluation.at_end or due(state.step, config.evaluation.every_steps)
+    measured_at_end = not config.evaluation.at_end or due(state.step, config.evaluation.every_steps)
     return finish_run(
         TrainResult(state=state, evaluation=evaluation),
         model,
         optimizer,
         checkpointer=checkpointer,
-        evaluate=None if measured else evaluate,
+        evaluate=None if measured_at_end else evaluate,
+        extra=_extra(replay),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Update:
-    """One optimizer step's share of a rollout batch."""
+class Coefficients:
+    """The factors of the KL and of the entropy bonus, which a controller may steer."""
 
-    totals: StepTotals
-    microbatches: list[MicroBatch]
+    objective: ResolvedObjective
+    beta: float
+    entropy: float
 
-    def scored(self, model: nn.Module, temperature: float, autocast: torch.dtype | None) -> Update:
-        """The same with the log-probabilities of the rollout's weights, before they change."""
-        batches = score(model, self.microbatches, temperature=temperature, autocast=autocast)
-        return replace(self, microbatches=batches)
+    @classmethod
+    def of(cls, objective: ResolvedObjective, controllers: Mapping[str, float]) -> Coefficients:
+        """As the last step left them, or as the objective begins."""
+        return cls(
+            objective=objective,
+            beta=controllers.get("beta", objective.beta),
+            entropy=controllers.get("entropy_coef", objective.entropy_coef),
+        )
+
+    def applied_entropy(self, entropy: float | None) -> float:
+        """The factor of this step's bonus, given its mean entropy (None: it is not steered)."""
+        target = self.objective.entropy_target
+        if target is None or entropy is None:
+            return self.entropy
+        return applied_entropy_coefficient(self.entropy, entropy, target=target)
+
+    def after_update(self, entropy: float | None) -> Coefficients:
+        """With the entropy's factor moved towards its target (Skywork-OR1, 2505.22312)."""
+        objective = self.objective
+        if objective.entropy_target is None or entropy is None:
+            return self
+        moved = next_entropy_coefficient(
+            self.entropy,
+            entropy,
+            target=objective.entropy_target,
+            step=objective.entropy_coef_step,
+            low=objective.entropy_coef_min,
+            high=objective.entropy_coef_max,
+        )
+        return replace(self, entropy=moved)
+
+    def after_batch(self, kl: float | None, *, num_rows: int) -> Coefficients:
+        """With beta moved towards its target (Ziegler et al., 1909.08593)."""
+        objective = self.objective
+        if objective.kl_target is None or kl is None:
+            return self
+        moved = next_kl_coefficient(
+            self.beta,
+            kl,
+            target=objective.kl_target,
+            horizon=objective.kl_horizon,
+            num_rows=num_rows,
+        )
+        return replace(self, beta=moved)
+
+    def controllers(self) -> dict[str, float]:
+        """What a checkpoint has to remember: the factors that move."""
+        moving = {}
+        if self.objective.kl_target is not None:
+            moving["beta"] = self.beta
+        if self.objective.entropy_target is not None:
+            moving["entropy_coef"] = self.entropy
+        return moving
+
+    def metrics(self) -> dict[str, float]:
+        """The factors that move, for the log."""
+        return {f"controller/{name}": value for name, value in self.controllers().items()}
 
 
-def reward_table(groups: Sequence[RolloutGroup]) -> tuple[Tensor, Tensor]:
-    """Rewards [groups, samples] float32 and which of them are usable (bool)."""
-    values = [[rollout.reward for rollout in group.rollouts] for group in groups]
-    rewards = torch.tensor([[0.0 if v is None else v for v in line] for line in values])
-    valid = torch.tensor([[v is not None for v in line] for line in values])
-    return rewards, valid
-
-
-def update_rows(
-    config: GRPOConfig, groups: Sequence[RolloutGroup], advantages: Tensor
-) -> list[list[TrainRow]]:
-    """The rollouts as rows, cut into the optimizer steps of one pass over them.
-
-    A rollout whose gold is unusable is not trained, nor is a truncated one under
-    `mask_truncated`; both then leave the denominators too.
-    """
-    mask_truncated = config.objective.mask_truncated
-    rows: list[TrainRow] = []
-    for number, (group, line) in enumerate(zip(groups, advantages.tolist(), strict=True)):
-        whole = kept_when_masking_overlong([rollout.finish_reason for rollout in group.rollouts])
-        for rollout, advantage, is_whole in zip(group.rollouts, line, whole, strict=True):
-            trained = rollout.reward is not None and (is_whole or not mask_truncated)
-            rows.append(
-                TrainRow(
-                    key=len(rows),
-                    group=number,
-                    prompt_ids=group.prompt.ids,
-                    response_ids=rollout.ids,
-                    mask=[keep and trained for keep in rollout.mask],
-                    advantage=advantage,
-                    sampling_logprobs=rollout.sampling_logprobs,
-                    kept_mass=rollout.kept_mass,
-                )
-            )
-    size = config.rows_per_update
-    return [rows[start : start + size] for start in range(0, len(rows), size)]
-
-
-def objective_loss(
-    objective: ResolvedObjective, totals: StepTotals, *, max_length: int
-) -> LossFunction:
-    """The objective's loss for an optimizer step with these totals."""
-    return policy_gradient_loss(
-        totals,
-        surrogate=objective.surrogate,
-        reduction=objective.reduction,
-        epsilon=objective.epsilon,
-        epsilon_high=objective.epsilon_high,
-        correction_cap=objective.correction_cap if objective.correction == "tis_token" else None,
-        max_length=max_length,
-    )
-
-
-def policy_metrics(outcomes: Sequence[StepOutcome]) -> dict[str, float]:
-    """Metrics of a rollout batch's optimizer steps, by their names in the log."""
-
-    def total(name: str) -> float:
-        return sum(outcome.sums.get(name, 0.0) for outcome in outcomes)
-
-    def largest(name: str) -> float:
-        return max((outcome.maxima.get(name, 0.0) for outcome in outcomes), default=0.0)
-
-    tokens, scored = max(total("tokens"), 1.0), max(total("scored"), 1.0)
-    loss = sum(outcome.loss for outcome in outcomes) / len(outcomes)
-    return {
-        "loss": loss,
-        "policy_loss": loss,
-        "grad_norm": sum(outcome.grad_norm for outcome in outcomes) / len(outcomes),
-        "skipped_steps": float(sum(outcome.skipped for outcome in outcomes)),
-        "num_updates": float(len(outcomes)),
-        "trained_tokens": total("tokens"),
-        "token_entropy": total("entropy") / tokens,
-        "clip_fraction": (total("clip_low") + total("clip_high")) / tokens,
-        "clip_fraction/low": total("clip_low") / tokens,
-        "clip_fraction/high": total("clip_high") / tokens,
-        "ratio/mean": total("ratio") / tokens,
-        "ratio/max": largest("ratio"),
-        "mismatch_ratio/mean": total("mismatch") / tokens,
-        "mismatch_ratio/max": largest("mismatch"),
-        "logprob_difference/mean": total("gap") / scored,
-        "logprob_difference/max": largest("gap"),
-    }
+def _extra(replay: Replay | None) -> dict[str, dict[str, object]]:
+    return {} if replay is None else {REPLAY: replay.buffer.to_state()}

@@ -15,7 +15,7 @@ objectives never see it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -37,8 +37,11 @@ class TrainRow:
         key: position in the optimizer step; metrics and tests refer to rows by it.
         group: rows of one group have equal `prompt_ids`.
         mask: True where the token is trained.
-        advantage: 1.0 in supervised training.
+        advantage: of the whole row, or of each token; 1.0 in supervised training.
         sampling_logprobs, kept_mass: from the engine; empty in supervised training.
+        off_policy: True where the policy did not sample the token; empty where it sampled all.
+        recorded_logprobs: of off-policy tokens under what produced them; empty where unknown.
+        group_tokens: trained tokens of the row's group in the optimizer step.
     """
 
     key: int
@@ -46,14 +49,22 @@ class TrainRow:
     prompt_ids: Sequence[int]
     response_ids: Sequence[int]
     mask: Sequence[bool]
-    advantage: float = 1.0
+    advantage: float | Sequence[float] = 1.0
     sampling_logprobs: Sequence[float] = ()
     kept_mass: Sequence[float] = ()
+    off_policy: Sequence[bool] = ()
+    recorded_logprobs: Sequence[float] = ()
+    group_tokens: int = 0
 
     @property
     def num_trained(self) -> int:
         """Tokens that carry loss."""
         return sum(self.mask)
+
+    @property
+    def has_advantage(self) -> bool:
+        """True where any token of the row is worth more or less than nothing."""
+        return any(self.advantage) if isinstance(self.advantage, Sequence) else self.advantage != 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +79,20 @@ class MicroBatch:
         sources: [B, T] int64, index into the flattened [L * W] of the token that predicts.
         targets: [B, T] int64, the token predicted.
         mask: [B, T] bool, True = trained.
-        advantages: [B, 1] float32.
+        advantages: [B, 1] float32, or [B, T] where they differ within a row.
         sampling_logprobs: [B, T] float32, NaN where the engine has no score.
         kept_mass: [B, T] float32.
+        off_policy: [B, T] bool, True where the policy did not sample the token.
+        recorded_logprobs: [B, T] float32, of off-policy tokens under what produced them; NaN where
+            unknown.
+        group_tokens: [B] int64, trained tokens of the row's group in the optimizer step.
+        keys: the rows' keys, in order.
         old_logprobs: [B, T] float32, from the trainer at rollout weights; None while the weights
             still are those of the rollout.
-        keys: the rows' keys, in order.
+        entropies: [B, T] float32, of the same pass; None without one.
+        ref_logprobs: [B, T] float32, from the reference; None without one.
+        chosen: [B, T] bool, tokens chosen by their covariance over the whole step; None without.
+        kept: [B, T] bool, tokens that stay in the numerator of the policy loss; None is all.
     """
 
     input_ids: Tensor
@@ -85,15 +104,45 @@ class MicroBatch:
     advantages: Tensor
     sampling_logprobs: Tensor
     kept_mass: Tensor
-    old_logprobs: Tensor | None = None
+    off_policy: Tensor
+    recorded_logprobs: Tensor
+    group_tokens: Tensor
     keys: tuple[int, ...] = ()
+    old_logprobs: Tensor | None = None
+    entropies: Tensor | None = None
+    ref_logprobs: Tensor | None = None
+    chosen: Tensor | None = None
+    kept: Tensor | None = None
 
 
-def step_totals(rows: Iterable[TrainRow], ranks: Ranks) -> StepTotals:
-    """Rows with a trained token, and trained tokens, over the whole step and all ranks."""
-    counts = [row.num_trained for row in rows]
-    num_rows, num_tokens = sum_counts([sum(n > 0 for n in counts), sum(counts)], ranks)
-    return StepTotals(num_rows=num_rows, num_tokens=num_tokens)
+def step_totals(
+    rows: Iterable[TrainRow], ranks: Ranks, *, count_masked_rows: bool = False
+) -> StepTotals:
+    """Rows with a trained token, and trained tokens, over the whole step and all ranks.
+
+    `count_masked_rows` counts rows without a trained token too. Groups lie on one rank each.
+    """
+    rows = list(rows)
+    trained = [row for row in rows if row.num_trained > 0]
+    num_rows, num_tokens, num_off_policy_tokens, num_prompts = sum_counts(
+        [
+            len(rows if count_masked_rows else trained),
+            sum(row.num_trained for row in trained),
+            sum(_num_off_policy(row) for row in trained),
+            len({row.group for row in trained}),
+        ],
+        ranks,
+    )
+    return StepTotals(
+        num_rows=num_rows,
+        num_tokens=num_tokens,
+        num_off_policy_tokens=num_off_policy_tokens,
+        num_prompts=num_prompts,
+    )
+
+
+def _num_off_policy(row: TrainRow) -> int:
+    return sum(off and trained for off, trained in zip(row.off_policy, row.mask, strict=False))
 
 
 def pack(
@@ -157,6 +206,11 @@ def _check(row: TrainRow) -> None:
     if len(row.mask) != len(row.response_ids):
         raise TrainingError(
             f"row {row.key} has {len(row.response_ids)} response ids and a mask of {len(row.mask)}"
+        )
+    if isinstance(row.advantage, Sequence) and len(row.advantage) != len(row.response_ids):
+        raise TrainingError(
+            f"row {row.key} has {len(row.response_ids)} response ids and {len(row.advantage)} "
+            "advantages"
         )
 
 
@@ -304,10 +358,31 @@ def _build(
         sources=table(sources, 0, torch.int64),
         targets=table((row.response_ids for row in rows), 0, torch.int64),
         mask=table((row.mask for row in rows), False, torch.bool),
-        advantages=torch.tensor([[row.advantage] for row in rows], device=device).float(),
+        advantages=_advantages(rows, table, device),
         sampling_logprobs=table((row.sampling_logprobs for row in rows), math.nan, torch.float32),
         kept_mass=table((row.kept_mass for row in rows), 1.0, torch.float32),
+        off_policy=table((row.off_policy for row in rows), False, torch.bool),
+        recorded_logprobs=table((row.recorded_logprobs for row in rows), math.nan, torch.float32),
+        group_tokens=torch.tensor([row.group_tokens for row in rows], device=device),
         keys=tuple(row.key for row in rows),
+    )
+
+
+def _advantages(
+    rows: Sequence[TrainRow], table: Callable[..., Tensor], device: torch.device | str
+) -> Tensor:
+    """[B, 1], or [B, T] where a row has one for each token."""
+    if not any(isinstance(row.advantage, Sequence) for row in rows):
+        return torch.tensor([[row.advantage] for row in rows], device=device).float()
+    return table(
+        (
+            row.advantage
+            if isinstance(row.advantage, Sequence)
+            else [row.advantage] * len(row.response_ids)
+            for row in rows
+        ),
+        0.0,
+        torch.float32,
     )
 
 

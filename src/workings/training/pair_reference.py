@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import hashlib
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from workings.data.encoding import EncodedPair
-from workings.errors import CheckpointError, ConfigError
-from workings.models.weights import gathered, has_adapter
+from workings.data.sampler import rank_share
+from workings.errors import CheckpointError
+from workings.models.weights import gathered
+from workings.training.distributed import Ranks
 from workings.training.packing import MicroBatch
-from workings.training.pairs import score_microbatches
+from workings.training.pairs import PackPairs, score_microbatches, score_pairs
+from workings.training.reference import Reference
 
 FILE_NAME = "reference.safetensors"
-ScorePairs = Callable[[nn.Module, Sequence[EncodedPair]], Tensor]
-"""`(model, pairs) -> [N, 2]` log-probabilities of chosen and rejected, without gradient."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,45 +85,75 @@ def stored_reference(
     return scores, False
 
 
-class LiveReference:
-    """The reference beside the policy: a frozen copy, or the policy with its adapter off.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairReference:
+    """The reference's log-probabilities of every pair, [N, 2] and [M, 2]; or one that is live."""
 
-    It is made before the first step of a run, from the weights that the run starts from.
-    """
+    validation: Tensor
+    train: Tensor | None = None
+    live: Reference | None = None
+    ld_alpha: float = 1.0
+    autocast: torch.dtype | None = None
 
-    def __init__(self, model: nn.Module, *, ld_alpha: float, autocast: torch.dtype | None) -> None:
-        self._policy: Any = model
-        self._copy: nn.Module | None = None
-        self._ld_alpha = ld_alpha
-        self._autocast = autocast
-        if not has_adapter(model):
-            self._copy = copy.deepcopy(model).requires_grad_(False).eval()
-        elif not adapter_is_new(model):
-            raise ConfigError(
-                "reference=live switches the adapter off, but this adapter is trained already, and "
-                "with it the policy is not the base model",
-                hint="set reference=precomputed, which scores the adapter as it is now",
-            )
-
-    def of(self, microbatches: Sequence[MicroBatch]) -> Tensor:
-        """[P, 2] log-probabilities of chosen and rejected of every pair of a step."""
-        off = contextlib.nullcontext() if self._copy is not None else self._policy.disable_adapter()
-        with off:
+    def of_step(self, chosen: Sequence[int], microbatches: Sequence[MicroBatch]) -> Tensor:
+        """[P, 2] of the pairs of a step, `chosen` of all: read, or scored now."""
+        if self.train is not None:
+            return self.train[list(chosen)]
+        assert self.live is not None
+        with self.live.model() as model:
             return score_microbatches(
-                self._policy if self._copy is None else self._copy,
-                microbatches,
-                ld_alpha=self._ld_alpha,
-                autocast=self._autocast,
+                model, microbatches, ld_alpha=self.ld_alpha, autocast=self.autocast
             ).discounted
 
 
-def adapter_is_new(model: nn.Module) -> bool:
-    """True where a LoRA policy still is its base model: the second factors are zero."""
-    return not any(
-        bool(parameter.any())
-        for name, parameter in model.named_parameters()
-        if ".lora_B." in name or ".lora_embedding_A." in name
+def build_reference(
+    model: nn.Module,
+    pairs: Sequence[EncodedPair],
+    validation: Sequence[EncodedPair],
+    *,
+    live: bool,
+    file: Path | None,
+    template: str,
+    pack_rows: PackPairs,
+    ld_alpha: float,
+    autocast: torch.dtype | None,
+    log: Callable[[str], None],
+    ranks: Ranks,
+) -> PairReference:
+    """The reference of a run, `model` as it stands: what the run starts from.
+
+    Precomputed scores of training and validation pairs are shared out over ranks and stored in
+    `file` by the first. A live reference scores the validation pairs at once, since they come again
+    and again.
+    """
+    started = time.perf_counter()
+    device = next(model.parameters()).device
+
+    def score(wanted: Sequence[EncodedPair]) -> Tensor:
+        own = rank_share(wanted, rank=ranks.rank, num_ranks=ranks.size)
+        found = score_pairs(model, own, pack_rows=pack_rows, ld_alpha=ld_alpha, autocast=autocast)
+        return ranks.all_concat(found.discounted.reshape(-1)).view(-1, 2)
+
+    if live:
+        reference = Reference(model)
+        log(
+            "reference: scored in every step by "
+            + ("a frozen copy" if reference.is_copy else "the base, with the adapter off")
+        )
+        return PairReference(
+            validation=score(validation), live=reference, ld_alpha=ld_alpha, autocast=autocast
+        )
+    every = [*pairs, *validation]
+    key = reference_key(model, every, template=template, autocast=autocast, ld_alpha=ld_alpha)
+    scores, was_read = stored_reference(file, key, lambda: score(every), write=ranks.is_main)
+    ranks.barrier()
+    log(
+        f"reference: {len(every)} pairs "
+        + ("read from the run's folder" if was_read else "scored")
+        + f" in {time.perf_counter() - started:.1f} s"
     )
+    scores = scores.to(device)
+    return PairReference(train=scores[: len(pairs)], validation=scores[len(pairs) :])
 
 
 def _hash_of_rows(pairs: Sequence[EncodedPair]) -> str:

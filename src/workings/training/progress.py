@@ -57,14 +57,18 @@ def finish_run(
     *,
     checkpointer: Checkpointer,
     evaluate: Evaluator | None,
+    extra: Mapping[str, Mapping[str, object]] | None = None,
 ) -> TrainResult:
-    """The result after the last evaluation (None leaves it out), with the end of the run saved."""
+    """The result after the last evaluation (None leaves it out), with the end of the run saved.
+
+    `extra` are further files of the checkpoint.
+    """
     if evaluate is not None:
         evaluation = evaluate(result.state.step)
         state = after_evaluation(result.state, evaluation)
         checkpointer.keep_best(state, model)
         result = TrainResult(state=state, evaluation=evaluation)
-    checkpointer.save(result.state, model, optimizer)
+    checkpointer.save(result.state, model, optimizer, extra=extra)
     checkpointer.save_final(model)
     return result
 

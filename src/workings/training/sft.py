@@ -17,7 +17,6 @@ from workings.tracking.recorder import Recorder
 from workings.training.checkpointer import Checkpointer
 from workings.training.distributed import Ranks
 from workings.training.forward import check_head, choose_layout
-from workings.training.losses import supervised_loss
 from workings.training.metrics import speed_metrics
 from workings.training.optim import (
     build_adamw,
@@ -38,6 +37,7 @@ from workings.training.progress import (
 from workings.training.state import TrainerState
 from workings.training.step import StepOutcome, policy_step
 from workings.training.stop import StopRequest
+from workings.training.supervised_loss import supervised_loss
 
 
 def train_sft(

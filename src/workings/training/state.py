@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 
 from workings.errors import CheckpointError
@@ -27,6 +27,9 @@ class TrainerState:
         nonfinite_in_a_row: skipped steps since the last good one.
         best_value, best_step: of the validation metric.
         stopped_by_rule: the run ended because its stop rule held.
+        controllers: numbers that steer a coefficient or a baseline, by name: "beta",
+            "entropy_coef", "rae/ROLE".
+        replay_started: own past successes are being replayed.
         iteration: rounds of expert iteration begun.
         iteration_start, iteration_end: the step at which the current round was sampled, and the
             one that ends it.
@@ -42,6 +45,8 @@ class TrainerState:
     best_value: float | None = None
     best_step: int | None = None
     stopped_by_rule: bool = False
+    controllers: dict[str, float] = field(default_factory=dict)
+    replay_started: bool = False
     iteration: int = 0
     iteration_start: int = 0
     iteration_end: int = 0
@@ -66,7 +71,7 @@ class TrainerState:
             values = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise CheckpointError(f"{path} cannot be read: {error}") from error
-        known = {field.name for field in fields(cls)}
+        known = {entry.name for entry in fields(cls)}
         if not isinstance(values, dict) or "kind" not in values or set(values) - known:
             raise CheckpointError(
                 f"{path} does not hold the training state of this version; "

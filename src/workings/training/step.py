@@ -40,7 +40,7 @@ class StepOutcome:
     Attributes:
         loss: of the whole step, over all ranks.
         grad_norm: L2, before clipping.
-        skipped: True when the gradient was not finite and the weights were left alone.
+        skipped: True when the gradient was not finite or too long, and the weights left alone.
         sums, maxima: totals of the loss function's reports, over all ranks.
     """
 
@@ -59,6 +59,7 @@ def policy_step(
     *,
     temperature: float = 1.0,
     max_grad_norm: float = 1.0,
+    skip_above: float | None = None,
     autocast: torch.dtype | None = None,
     ranks: Ranks | None = None,
 ) -> StepOutcome:
@@ -67,7 +68,8 @@ def policy_step(
     Each microbatch adds its share of the step's loss, so nothing is divided here. Gradients are
     averaged over ranks after the last backward pass, so a share is multiplied by their number. A
     step with no microbatch (nothing to train) still steps with zero gradients, as it would had its
-    rows been computed; so does a rank without any, with the gradients of the others.
+    rows been computed; so does a rank without any, with the gradients of the others. A gradient
+    that is not finite, or longer than `skip_above`, leaves the weights alone.
     """
     _refuse_wrapper(model)
     ranks = ranks or Ranks()
@@ -90,7 +92,8 @@ def policy_step(
     model.eval()
     average_gradients(parameters, ranks)
     grad_norm = _gradient_norm(parameters, max_grad_norm)
-    skipped = not bool(torch.isfinite(grad_norm))
+    finite = bool(torch.isfinite(grad_norm))
+    skipped = not finite or (skip_above is not None and float(grad_norm) > skip_above)
     if skipped:
         optimizer.zero_grad(set_to_none=True)
     else:
@@ -118,20 +121,17 @@ def score(
     temperature: float = 1.0,
     autocast: torch.dtype | None = None,
 ) -> list[MicroBatch]:
-    """The microbatches with `old_logprobs` of the current weights filled in.
+    """The microbatches with `old_logprobs` and `entropies` of the current weights filled in.
 
-    Called before the first of several updates on one rollout batch, and only then.
+    Called before the first of several updates on one rollout batch, and where a whole step's values
+    must be known before its loss.
     """
     model.eval()
-    return [
-        replace(
-            batch,
-            old_logprobs=response_scores(
-                model, batch, temperature=temperature, autocast=autocast
-            ).logprobs,
-        )
-        for batch in microbatches
-    ]
+    scored = []
+    for batch in microbatches:
+        scores = response_scores(model, batch, temperature=temperature, autocast=autocast)
+        scored.append(replace(batch, old_logprobs=scores.logprobs, entropies=scores.entropies))
+    return scored
 
 
 def _refuse_wrapper(model: nn.Module) -> None:

@@ -17,7 +17,6 @@ from workings.data.templates import load_template
 from workings.errors import (
     AlreadyFinished,
     CheckpointError,
-    ConfigError,
     DataError,
     StoppedBySignal,
     TrainingError,
@@ -31,8 +30,7 @@ from workings.training.distributed import Ranks
 from workings.training.dpo import evaluate_pairs, train_dpo
 from workings.training.optim import build_optimizer, set_learning_rate
 from workings.training.pair_reference import (
-    LiveReference,
-    adapter_is_new,
+    build_reference,
     hash_of_weights,
     reference_key,
     stored_reference,
@@ -313,34 +311,44 @@ def trained_a_bit(model):
     return model
 
 
+def live_reference(model, *, ld_alpha=1.0):
+    return build_reference(
+        model,
+        PAIRS,
+        (),
+        live=True,
+        file=None,
+        template="",
+        pack_rows=packing(),
+        ld_alpha=ld_alpha,
+        autocast=None,
+        log=lambda line: None,
+        ranks=Ranks(),
+    )
+
+
 def test_dpo_the_adapter_switched_off_is_a_frozen_copy_of_the_base():
     base, model = tiny_model(TOKENIZER), lora_model()
-    live = LiveReference(model, ld_alpha=1.0, autocast=None)
+    reference = live_reference(model)
+    assert reference.live is not None
+    assert not reference.live.is_copy
     trained_a_bit(model)
     batches = packing("packed", max_tokens=200)(pair_rows(PAIRS))
     wanted = score_microbatches(base, batches).discounted
-    assert torch.equal(live.of(batches), wanted)
+    assert torch.equal(reference.of_step(range(len(PAIRS)), batches), wanted)
     assert not torch.allclose(score_microbatches(model, batches).discounted, wanted, atol=1e-2)
     assert all(p.requires_grad for name, p in model.named_parameters() if "lora_" in name)
 
 
-def test_dpo_a_live_reference_of_a_full_model_stays_where_it_was():
-    model = tiny_model(TOKENIZER)
-    live = LiveReference(model, ld_alpha=0.5, autocast=None)
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "trained adapter"])
+def test_dpo_a_live_reference_stays_where_the_run_began(lora):
+    model = trained_a_bit(lora_model()) if lora else tiny_model(TOKENIZER)
+    reference = live_reference(model, ld_alpha=0.5)
     batches = packing()(pair_rows(PAIRS))
     before = score_microbatches(model, batches, ld_alpha=0.5).discounted
     trained_a_bit(model)
-    assert torch.equal(live.of(batches), before)
+    assert torch.equal(reference.of_step(range(len(PAIRS)), batches), before)
     assert not torch.equal(score_microbatches(model, batches, ld_alpha=0.5).discounted, before)
-
-
-def test_dpo_a_trained_adapter_is_not_the_base_and_live_is_refused():
-    model = trained_a_bit(lora_model())
-    assert adapter_is_new(lora_model())
-    assert not adapter_is_new(model)
-    with pytest.raises(ConfigError, match="this adapter is trained already") as caught:
-        LiveReference(model, ld_alpha=1.0, autocast=None)
-    assert caught.value.hint.startswith("set reference=precomputed")
 
 
 def test_dpo_a_stored_reference_is_read_again_and_carries_its_key(tmp_path):

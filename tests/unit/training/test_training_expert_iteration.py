@@ -22,11 +22,11 @@ from workings.training.checkpointer import Checkpointer, RunPaths
 from workings.training.distributed import Ranks
 from workings.training.expert_iteration import train_expert_iteration
 from workings.training.kept import KeptFiles, kept_rows
-from workings.training.losses import supervised_loss
 from workings.training.optim import build_adamw, set_learning_rate
 from workings.training.packing import pack, step_totals
 from workings.training.step import policy_step
 from workings.training.stop import StopRequest
+from workings.training.supervised_loss import supervised_loss
 from workings.types import Problem
 
 TOKENIZER = tiny_tokenizer()

@@ -10,11 +10,11 @@ from workings.data.encoding import encode_demonstration
 from workings.data.templates import PromptTemplate, load_template
 from workings.errors import TemplateError
 from workings.training.distributed import Ranks
-from workings.training.losses import supervised_loss
 from workings.training.optim import build_adamw
 from workings.training.packing import pack, step_totals
 from workings.training.sft import demonstration_row
 from workings.training.step import policy_step
+from workings.training.supervised_loss import supervised_loss
 from workings.types import Demonstration, Message
 
 TOKENIZER = tiny_tokenizer()

@@ -3,27 +3,71 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 import torch
 
+import textbook
 from tiny import tiny_model, tiny_tokenizer
-from workings.config.objective import PRESETS, ObjectiveConfig
+from workings.config.objective import PRESETS
+from workings.config.objective_settings import ObjectiveConfig
 from workings.errors import DataError, ModelError
 from workings.training.distributed import Ranks
 from workings.training.forward import check_head, choose_layout, response_scores
-from workings.training.losses import policy_gradient_loss, supervised_loss
 from workings.training.optim import build_adamw, learning_rate_at, set_learning_rate, warmup_from
 from workings.training.packing import TrainRow, pack, step_totals
+from workings.training.policy_loss import policy_gradient_loss
 from workings.training.step import LossOutput, policy_step, score
+from workings.training.supervised_loss import supervised_loss
+from workings.training.updates import Update, step_statistics
 
 TOKENIZER = tiny_tokenizer()
+MAX_LENGTH = 16
 OBJECTIVES = {
-    **{name: ObjectiveConfig(preset=name) for name in PRESETS},
+    **{name: ObjectiveConfig(preset=name) for name in PRESETS if name != "bnpo"},
+    **{
+        f"grpo+{name}": ObjectiveConfig(preset="grpo", correction=name, **bounds)
+        for name, bounds in {
+            "tis_token": {},
+            "icepop": {"correction_low": 0.5, "correction_high": 1.5},
+            "seq_product_truncate": {},
+            "seq_product_mask": {},
+            "geometric_truncate": {"correction_cap": 1.1},
+            "geometric_mask": {"correction_low": 0.8, "correction_high": 1.2},
+            "k3_reject": {"correction_threshold": 0.05},
+        }.items()
+    },
+    **{
+        f"grpo+{name} in the loss": ObjectiveConfig(preset="grpo", beta=0.2, kl_estimator=name)
+        for name in ("k1", "abs", "k2", "k3", "k1_plus", "k3_plus", "k3_is")
+    },
+    **{
+        f"luffy+{name}": ObjectiveConfig(preset="luffy", off_shaping=name)
+        for name in ("no_reshape", "square_root", "pow", "logp", "p_logp")
+    },
+    "luffy+teacher_probs": ObjectiveConfig(preset="luffy", use_teacher_probs=True),
+    "luffy+scale": ObjectiveConfig(preset="luffy", luffy_scale=True),
     "grpo+token_mean": ObjectiveConfig(preset="grpo", reduction="token_mean"),
-    "grpo+tis": ObjectiveConfig(preset="grpo", correction="tis_token"),
+    "grpo+prompt_mean": ObjectiveConfig(preset="grpo", reduction="prompt_mean"),
+    "grpo+count_masked_rows": ObjectiveConfig(preset="grpo", count_masked_rows=True),
+    "grpo+dual_clip": ObjectiveConfig(preset="grpo", dual_clip=1.25),
+    "grpo+entropy": ObjectiveConfig(preset="grpo", entropy_coef=0.1),
+    "clip_cov+share": ObjectiveConfig(preset="clip_cov", cov_share=0.1, cov_low=0, cov_high=9),
+    "kl_cov+share": ObjectiveConfig(preset="kl_cov", cov_share=0.1),
+    "grpo+top_entropy": ObjectiveConfig(preset="grpo", top_entropy_quantile=0.4),
+    "grpo+renormalise": ObjectiveConfig(
+        preset="grpo",
+        correction="geometric_mask",
+        correction_low=0.8,
+        correction_high=1.2,
+        correction_renormalise=True,
+    ),
 }
+CUT_ALIKE = [*OBJECTIVES, "nll", "seq_sum"]
+# These choose tokens or rows over the whole step, which `textbook.step_loss` is told.
+BY_STATISTICS = [name for name, o in OBJECTIVES.items() if o.resolve().needs_statistics]
 
 
 def make_rows(*, num_groups=3, group_size=4, seed=0):
@@ -47,11 +91,14 @@ def make_rows(*, num_groups=3, group_size=4, seed=0):
                     response_ids=draw(length),
                     mask=[key != 5 and not (key == 2 and t == 0) for t in range(length)],
                     advantage=[1.0, -0.5, 0.25, -0.75][index],
-                    sampling_logprobs=[-1.0 - 0.1 * t for t in range(length)],
+                    sampling_logprobs=[-4.6 + 0.3 * math.cos(key + t) for t in range(length)],
                     kept_mass=[0.9] * length,
                 )
             )
-    return rows
+    tokens = Counter()
+    for row in rows:
+        tokens[row.group] += sum(row.mask)
+    return [replace(row, group_tokens=tokens[row.group]) for row in rows]
 
 
 CUTS = {
@@ -73,82 +120,119 @@ CUTS = {
 def loss_for(name, totals):
     if name in ("nll", "seq_sum"):
         return supervised_loss(totals, loss=name, normalize_constant=3.0)
-    objective = OBJECTIVES[name].resolve()
-    return policy_gradient_loss(
-        totals,
-        surrogate=objective.surrogate,
-        reduction=objective.reduction,
-        epsilon=objective.epsilon,
-        epsilon_high=objective.epsilon_high,
-        correction_cap=objective.correction_cap if objective.correction != "none" else None,
-        max_length=16,
+    return policy_gradient_loss(totals, OBJECTIVES[name].resolve(), max_length=MAX_LENGTH)
+
+
+def make_rows_for(name, **sizes):
+    """Rows that the objective can work with: some of a teacher's where it has teacher rows."""
+    rows = make_rows(**sizes)
+    objective = None if name in ("nll", "seq_sum") else OBJECTIVES[name].resolve()
+    if objective is None or not objective.has_off_policy_rows:
+        return rows
+    return [with_teacher(row) if row.group != 1 else row for row in rows]
+
+
+def with_teacher(row):
+    """A whole trace, a beginning by the teacher, or the row as it is."""
+    kind, length = row.key % 4, len(row.response_ids)
+    off = [kind == 0 or (kind == 1 and t < length // 2) for t in range(length)]
+    return replace(
+        row,
+        off_policy=off,
+        recorded_logprobs=[-0.7 - 0.05 * t if o else math.nan for t, o in enumerate(off)],
+        sampling_logprobs=[
+            math.nan if o else v for o, v in zip(off, row.sampling_logprobs, strict=True)
+        ],
     )
 
 
-def loss_and_gradient(rows, name, cut, *, dtype, old=True, attention="sdpa"):
+def reference_model(dtype=torch.float64):
+    return tiny_model(TOKENIZER, dtype=dtype, seed=7)
+
+
+def loss_and_gradient(rows, name, cut, *, dtype, old=True, attention="sdpa", marks=None):
     model = tiny_model(TOKENIZER, dtype=dtype)
     model.set_attn_implementation(attention)
+    objective = None if name in ("nll", "seq_sum") else OBJECTIVES[name].resolve()
     batches = pack(rows, **cut)
+    masked = objective is not None and objective.count_masked_rows
+    update = Update(
+        totals=step_totals(rows, Ranks(), count_masked_rows=masked), microbatches=batches
+    )
+    if objective is not None and objective.needs_reference:
+        scores = score(reference_model(dtype), batches)
+        batches = [
+            replace(b, ref_logprobs=s.old_logprobs) for b, s in zip(batches, scores, strict=True)
+        ]
     if old:  # old log-probabilities that differ from the current ones, by row and token
         batches = [
-            replace(b, old_logprobs=b.old_logprobs + 0.3 * torch.sin(b.targets.double()).to(dtype))
-            for b in score(model, batches)
+            replace(b, old_logprobs=s.old_logprobs + 0.3 * torch.sin(b.targets.double()).to(dtype))
+            for b, s in zip(batches, score(model, batches), strict=True)
         ]
-    optimizer = build_adamw(model)
+    update = replace(update, microbatches=batches)
+    if objective is not None:
+        update = step_statistics(
+            update, objective, model, temperature=1.0, autocast=None, seed=5, ranks=Ranks()
+        ).update
+    if marks is not None:
+        for batch in update.microbatches:
+            for index, key in enumerate(batch.keys):
+                for field in ("chosen", "kept", "mask"):
+                    table = getattr(batch, field)
+                    if table is not None:
+                        marks.setdefault(field, {})[key] = table[index].tolist()
     outcome = policy_step(
-        model, optimizer, batches, loss_for(name, step_totals(rows, Ranks())), max_grad_norm=0.0
+        model,
+        build_adamw(model),
+        update.microbatches,
+        loss_for(name, update.totals),
+        max_grad_norm=0.0,
     )
     return outcome, {n: p.grad for n, p in model.named_parameters()}
 
 
-def reference_loss(rows, name):
-    """The definition, one row at a time, with the model's own full logits, in float64."""
-    model = tiny_model(TOKENIZER, dtype=torch.float64)
+def supervised_reference(rows, name, model):
     trained = [row for row in rows if any(row.mask)]
-    num_tokens = sum(sum(row.mask) for row in trained)
     total = torch.zeros((), dtype=torch.float64)
     for row in trained:
-        ids = torch.tensor([[*row.prompt_ids, *row.response_ids]])
-        logprobs = torch.log_softmax(model(ids).logits[0], -1)
-        targets = ids[0, len(row.prompt_ids) :]
-        lp = logprobs[len(row.prompt_ids) - 1 : -1].gather(-1, targets[:, None]).squeeze(-1)
-        mask = torch.tensor(row.mask)
-        n = int(mask.sum())
-        if name == "nll":
-            total = total - lp[mask].sum() / num_tokens
-            continue
-        if name == "seq_sum":
-            total = total - lp[mask].sum() / 3.0 / len(trained)
-            continue
+        table = torch.log_softmax(textbook.response_logits(model, row), -1)
+        for t, token in enumerate(row.response_ids):
+            if row.mask[t]:
+                total = total - table[t, token]
+    return total / (sum(sum(r.mask) for r in trained) if name == "nll" else 3.0 * len(trained))
+
+
+def reference_loss(rows, name, marks):
+    """The definition, one token at a time, with the model's own full logits, in float64."""
+    model = tiny_model(TOKENIZER, dtype=torch.float64)
+    if name in ("nll", "seq_sum"):
+        total = supervised_reference(rows, name, model)
+    else:
         objective = OBJECTIVES[name].resolve()
-        old = lp.detach() + 0.3 * torch.sin(targets.double())
-        ratio = (lp - old).exp()
-        a = row.advantage
-        if objective.surrogate == "logp":
-            loss = -a * lp
-        else:
-            clipped = ratio.clamp(1 - objective.epsilon, 1 + objective.epsilon_high)
-            loss = -torch.minimum(ratio * a, clipped * a)
-        if objective.correction == "tis_token":
-            mu = torch.tensor(row.sampling_logprobs) - torch.log(torch.tensor(0.9))
-            loss = loss * (old - mu).exp().clamp(max=2.0).detach()
-        loss = loss[mask].sum()
-        total = (
-            total
-            + {
-                "seq_mean_token_mean": loss / n / len(trained),
-                "token_mean": loss / num_tokens,
-                "seq_mean_token_sum_norm": loss / 16 / len(trained),
-            }[objective.reduction]
+        if objective.correction_renormalise:
+            kept = marks["mask"]
+            rows = [
+                replace(r, mask=kept.get(r.key, [False] * len(r.mask))[: len(r.mask)]) for r in rows
+            ]
+        total = textbook.step_loss(
+            rows,
+            objective,
+            model,
+            max_length=MAX_LENGTH,
+            reference=reference_model(),
+            chosen=marks.get("chosen"),
+            kept=marks.get("kept"),
         )
     total.backward()
     return total.item(), {n: p.grad for n, p in model.named_parameters()}
 
 
-@pytest.mark.parametrize("name", ["nll", "seq_sum", *OBJECTIVES])
+@pytest.mark.parametrize("name", CUT_ALIKE)
 def test_a1c_a20a_every_cut_equals_the_definition_in_float64(name):
-    rows = make_rows()
-    loss, gradients = reference_loss(rows, name)
+    rows = make_rows_for(name)
+    marks = {}
+    loss_and_gradient(rows, name, CUTS["one padded batch"], dtype=torch.float64, marks=marks)
+    loss, gradients = reference_loss(rows, name, marks)
     for label, cut in CUTS.items():
         outcome, got = loss_and_gradient(rows, name, cut, dtype=torch.float64)
         assert outcome.loss == pytest.approx(loss, rel=1e-10, abs=1e-10), label
@@ -157,9 +241,44 @@ def test_a1c_a20a_every_cut_equals_the_definition_in_float64(name):
             assert gap < 1e-10, (label, parameter)
 
 
+@pytest.mark.parametrize("name", BY_STATISTICS)
+def test_what_is_chosen_over_the_step_is_a_part_of_it(name):
+    rows = make_rows_for(name)
+    marks = {}
+    loss_and_gradient(rows, name, CUTS["packed"], dtype=torch.float64, marks=marks)
+    objective = OBJECTIVES[name].resolve()
+    num_tokens = sum(sum(row.mask) for row in rows)
+    if objective.chooses_by_covariance:
+        chosen = sum(map(sum, marks["chosen"].values()))
+        assert chosen == max(int(objective.cov_share * num_tokens), 1) or name in PRESETS
+    if objective.top_entropy_quantile < 1:
+        assert sum(map(sum, marks["kept"].values())) == pytest.approx(0.4 * num_tokens, abs=1)
+    if objective.correction_renormalise:
+        assert 0 < sum(map(sum, marks["mask"].values())) < num_tokens
+
+
+def test_bnpo_is_the_one_preset_that_depends_on_the_cut():
+    rows = make_rows()
+    objective = ObjectiveConfig(preset="bnpo").resolve()
+    losses = []
+    for max_rows in (None, 2):
+        batches = pack(rows, layout="padded", max_tokens=10_000, max_rows=max_rows)
+        totals = replace(step_totals(rows, Ranks()), num_microbatches=len(batches))
+        model = tiny_model(TOKENIZER, dtype=torch.float64)
+        loss = policy_gradient_loss(totals, objective, max_length=MAX_LENGTH)
+        losses.append(policy_step(model, build_adamw(model), batches, loss).loss)
+        if max_rows is None:
+            trained = [row for row in rows if any(row.mask)]
+            tokens = sum(sum(row.mask) for row in trained)
+            assert losses[0] == pytest.approx(
+                sum(-row.advantage * sum(row.mask) for row in trained) / tokens, abs=1e-12
+            )
+    assert abs(losses[0] - losses[1]) > 1e-3
+
+
 @pytest.mark.parametrize("name", ["nll", *OBJECTIVES])
 def test_a1c_every_cut_agrees_in_float32(name):
-    rows = make_rows(seed=1)
+    rows = make_rows_for(name, seed=1)
     whole, reference = loss_and_gradient(rows, name, CUTS["one padded batch"], dtype=torch.float32)
     flat = torch.cat([g.flatten() for g in reference.values()]).double()
     for label, cut in CUTS.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workings.cli.console import write_data
-from workings.cli.runs import run_grpo
+from workings.cli.grpo_runs import run_grpo
 from workings.config.run import GRPOConfig
 
 
