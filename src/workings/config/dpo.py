@@ -46,8 +46,10 @@ class PairEvaluationConfig(Section):
     at_start: bool = Field(True, description="Before the first step.")
     at_end: bool = Field(True, description="After the last step.")
     limit: int | None = Field(None, ge=1, description="A seeded subset of so many pairs.")
-    best: Literal["loss", "accuracy"] = Field(
-        "loss", description="What makes a model the best: the lowest loss, the highest accuracy."
+    best: Literal["accuracy", "loss"] = Field(
+        "accuracy",
+        description="What makes a model the best: most pairs right by the implicit reward, or the "
+        "lowest loss.",
     )
 
 
@@ -83,7 +85,7 @@ class DPOConfig(Run):
     reference: Literal["precomputed", "live"] = Field(
         "precomputed",
         description="precomputed: scored once before the first step and kept in the run's folder; "
-        "live: in every step, by a frozen copy, or with LoRA by the adapter switched off.",
+        "live: in every step, by a frozen copy, or with a new adapter by switching it off.",
     )
     batch_size: int = Field(64, ge=1, description="Pairs in one optimizer step.")
     epochs: float = Field(1.0, gt=0, description="Passes over the pairs.")
@@ -185,14 +187,4 @@ class DPOConfig(Run):
                     f"validation_pairs={self.validation_pairs} and {name} are both set",
                     hint="keep one of them",
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _reference_is_there(self) -> DPOConfig:
-        if self.reference == "live" and self.model.adapter is not None:
-            raise ConfigError(
-                "reference=live switches the adapter off, but model.adapter begins with a trained "
-                "one, which is the reference",
-                hint="set reference=precomputed",
-            )
         return self

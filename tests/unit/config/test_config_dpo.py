@@ -29,7 +29,7 @@ def test_dpo_defaults_are_those_of_the_paper() -> None:
     run = _dpo()
     assert (run.kind, run.loss, run.beta, run.batch_size) == ("dpo", ("sigmoid",), 0.1, 64)
     assert run.terms == {"sigmoid": 1.0}
-    assert run.reference == "precomputed"
+    assert (run.reference, run.evaluation.best) == ("precomputed", "accuracy")
 
 
 def test_dpo_every_loss_of_the_objective_has_a_name_here() -> None:
@@ -106,11 +106,6 @@ def test_dpo_terms_are_losses_with_their_weights(
             {"validation_pairs": 20, "data": {**DATA, "validation": {"path": "v"}}},
             "validation_pairs=20 and data.validation are both set",
             "keep one of them",
-        ),
-        (
-            {"reference": "live", "model": {"name_or_path": "m", "adapter": "a"}},
-            "reference=live switches the adapter off",
-            "set reference=precomputed",
         ),
     ],
 )
