@@ -552,7 +552,8 @@ def test_dpo_a_trained_adapter_is_its_own_reference(tmp_path):
 
 def test_dpo_the_best_model_is_that_of_the_lowest_validation_loss(tmp_path):
     checkpoint = {"keep_best": False}
-    result = Loop(tmp_path, evaluation={"every_steps": 1}, checkpoint=checkpoint).run()
+    settings = {"every_steps": 1, "best": "loss"}
+    result = Loop(tmp_path, evaluation=settings, checkpoint=checkpoint).run()
     losses = {row["step"]: row["eval/loss"] for row in recorded(tmp_path, "eval") if row["step"]}
     assert result.state.best_step == min(losses, key=losses.get)
     assert -result.state.best_value == min(losses.values())
