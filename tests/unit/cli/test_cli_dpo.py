@@ -7,6 +7,8 @@ import json
 import pytest
 from cli_runs import LORA
 
+from workings.cli.doctor.memory import training_memory
+from workings.cli.doctor.model_files import read_model_files
 from workings.cli.main import main
 from workings.config.compose import compose
 from workings.models.load import load_model
@@ -143,3 +145,60 @@ def test_dpo_help_lists_its_settings(capsys):
     shown = capsys.readouterr().out
     assert "Configurations: cs336_dpo, dpo" in shown
     assert "label_smoothing" in shown
+
+
+# ------------------------------------------------------------------- the commands around a run
+
+
+def test_dpo_inspect_data_shows_both_responses(tiny_folder, pairs_file, tmp_path, capsys):
+    _, *settings = dpo_arguments(tiny_folder, pairs_file, tmp_path)
+    assert main(["inspect", "data", "-c", "dpo", *settings, "--limit", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "split: 32 rows to train on, 8 held out for validation" in shown
+    assert "chosen tokens: median" in shown
+    for side in ("chosen", "rejected"):
+        assert f"row 2, {side}: pairs/" in shown
+    assert shown.count("(trained)") == 4
+    cut = ["data.max_response_length=3", "data.overlong=truncate", "--limit", "1"]
+    assert main(["inspect", "data", "-c", "dpo", *settings, *cut]) == 0
+    assert "the response is cut at the limit, so it has no EOS" in capsys.readouterr().out
+
+
+def test_dpo_doctor_says_whether_a_run_will_work(tiny_folder, pairs_file, tmp_path, capsys):
+    _, *settings = dpo_arguments(tiny_folder, pairs_file, tmp_path, "loss=[sigmoid,sft]")
+    assert main(["doctor", "-c", "dpo", *settings]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "1 sigmoid + 1 sft, beta 0.1, precomputed reference" in shown
+    assert "8 pairs a step, 16 responses" in shown
+    assert "8 of the pairs, held out" in shown
+    assert "nats per token on the first" in shown
+    none = ["data.validation_fraction=0", f"data.validation={{path: {pairs_file}}}"]
+    assert main(["doctor", "-c", "dpo", *settings, *none]) == 0
+    assert "validation 40 of 40 rows" in " ".join(capsys.readouterr().out.split())
+    assert main(["doctor", "-c", "dpo", *settings, "data.validation_fraction=0"]) == 0
+    assert "there are no validation rows" in " ".join(capsys.readouterr().out.split())
+
+
+def test_dpo_memory_counts_the_frozen_copy_and_one_state_of_rmsprop(
+    tiny_folder, pairs_file, tmp_path
+):
+    def estimate(*more):
+        run = compose(
+            ["dpo"], dpo_arguments(tiny_folder, pairs_file, tmp_path, *more)[1:], kind="dpo"
+        )
+        found, _ = training_memory(
+            read_model_files(run.model), run, longest_prompt=9, longest_row=20
+        )
+        return found
+
+    plain, live = estimate(), estimate("reference=live")
+    assert live.weights == 2 * plain.weights
+    assert estimate("reference=live", LORA).weights < live.weights
+    assert 2 * estimate("optimizer.name=rmsprop").optimizer == plain.optimizer
+    assert plain.kv_cache == 0
+
+
+def test_dpo_plot_draws_rewards(straight, tmp_path, capsys):
+    assert main(["plot", str(straight), "--output", str(tmp_path)]) == 0
+    assert {"eval_loss.png", "train_rewards_margins.png"} <= {p.name for p in tmp_path.iterdir()}
+    capsys.readouterr()

@@ -18,7 +18,9 @@ from workings.cli.build import (
 )
 from workings.cli.colour import paint
 from workings.cli.console import write_data
+from workings.cli.preference_runs import encoded_pairs, preferences_at, split_pairs
 from workings.cli.token_text import end_tokens, token_lines
+from workings.config.dpo import DPOConfig
 from workings.config.kinds import AnyRun, SamplingRun, TrainingRun
 from workings.config.run import (
     DatasetConfig,
@@ -48,7 +50,7 @@ def run(config: AnyRun, *, limit: int) -> int:
     return 0
 
 
-def _inspect(config: TrainingRun | EvalConfig, limit: int, say: Say) -> None:
+def _inspect(config: TrainingRun | DPOConfig | EvalConfig, limit: int, say: Say) -> None:
     tokenizer = build_tokenizer(config.model)
     if isinstance(config, EvalConfig):
         prompting = _evaluation_prompting(config, tokenizer)
@@ -64,6 +66,8 @@ def _inspect(config: TrainingRun | EvalConfig, limit: int, say: Say) -> None:
         _say_split(train, held_out, say)
         _show_prompts(prompting, train, limit, say)
         say("Nothing of a prompt is trained; the tokens that are sampled after it are.")
+    elif isinstance(config, DPOConfig):
+        _show_pairs(config, prompting, limit, say)
     else:
         _show_demonstrations(config, prompting, limit, say)
 
@@ -154,6 +158,24 @@ def _show_demonstrations(config: SFTConfig, prompting: Prompting, limit: int, sa
         if row.truncated:
             details.append("the response is cut at the limit, so it has no EOS")
         say(_block(heading, details, view_tokens(row.ids, mask, prompting.tokenizer)))
+
+
+def _show_pairs(config: DPOConfig, prompting: Prompting, limit: int, say: Say) -> None:
+    rows = preferences_at(config.data.train, seed=config.seed, log=say).items
+    train, held_out = split_pairs(config, rows)
+    _say_split(train, held_out, say)
+    pairs = encoded_pairs(config, prompting, train, say, what="pairs")
+    say(describe_lengths("prompt", [len(pair.chosen.prompt.ids) for pair in pairs]))
+    say(describe_lengths("chosen", [len(pair.chosen.response_ids) for pair in pairs]))
+    say(describe_lengths("rejected", [len(pair.rejected.response_ids) for pair in pairs]))
+    for number, pair in enumerate(pairs[:limit], start=1):
+        for side, row in (("chosen", pair.chosen), ("rejected", pair.rejected)):
+            heading = (
+                f"row {number}, {side}: {pair.pair.id}, {len(row.prompt.ids)} prompt and "
+                f"{len(row.response_ids)} response tokens"
+            )
+            details = ["the response is cut at the limit, so it has no EOS"] * row.truncated
+            say(_block(heading, details, view_tokens(row.ids, row.mask, prompting.tokenizer)))
 
 
 def _block(heading: str, details: Sequence[str], views: Sequence[TokenView]) -> str:

@@ -27,6 +27,16 @@ DEFAULTS = {
         "train/avg_token_entropy",
         "train/grad_norm",
     ),
+    "dpo": (
+        "train/loss",
+        "eval/loss",
+        "eval/rewards/accuracies",
+        "train/rewards/margins",
+        "train/rewards/accuracies",
+        "train/logps/accuracies",
+        "train/logps/chosen",
+        "train/grad_norm",
+    ),
     "grpo": (
         "train/reward",
         "eval/accuracy",

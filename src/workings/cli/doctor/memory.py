@@ -10,6 +10,7 @@ import torch
 
 from workings.cli.doctor.findings import Finding, fail, ok, warn
 from workings.cli.doctor.model_files import ModelFiles, text_config
+from workings.config.dpo import DPOConfig
 from workings.config.kinds import SamplingRun, TrainingRun
 from workings.config.run import LoraConfig
 from workings.models.placement import choose_device, choose_dtype
@@ -94,17 +95,19 @@ def lora_parameters(files: ModelFiles, lora: LoraConfig) -> int:
 
 
 def training_memory(
-    files: ModelFiles, config: TrainingRun, *, longest_prompt: int, longest_row: int
+    files: ModelFiles, config: TrainingRun | DPOConfig, *, longest_prompt: int, longest_row: int
 ) -> tuple[MemoryEstimate, int]:
     """The estimate of a training run, and the parameters that it trains."""
     lora = config.model.lora
     added = lora_parameters(files, lora) if lora is not None else 0
     trained = added if lora is not None else files.num_parameters
+    cached = 0
     if isinstance(config, SamplingRun):
-        rows, sampled = config.rows_per_update, config.rollout_batch_size
-        response = config.sampling.max_tokens
+        rows = config.rows_per_update
+        sampled = min(config.engine.max_batch_size, config.rollout_batch_size)
+        cached = sampled * (longest_prompt + config.sampling.max_tokens)
     else:
-        rows, sampled, response = config.batch_size, 0, config.evaluation.sampling.max_tokens
+        rows = 2 * config.batch_size if isinstance(config, DPOConfig) else config.batch_size
     estimate = estimate_memory(
         files,
         trained=trained,
@@ -112,8 +115,12 @@ def training_memory(
         forward_tokens=max(longest_row, min(config.batch.microbatch_tokens, rows * longest_row)),
         checkpointing=config.model.gradient_checkpointing,
         compute_bytes=_compute_bytes(config.model.dtype, config.model.device),
-        cached_tokens=min(config.engine.max_batch_size, sampled) * (longest_prompt + response),
+        cached_tokens=cached,
     )
+    if isinstance(config, DPOConfig) and config.reference == "live" and lora is None:
+        estimate = replace(estimate, weights=2 * estimate.weights)  # the frozen copy
+    if config.optimizer.name == "rmsprop":
+        estimate = replace(estimate, optimizer=estimate.optimizer // 2)  # one state of the two
     if config.optimizer.offload and choose_device(config.model.device).device.type == "cuda":
         estimate = replace(estimate, optimizer=0)
     return estimate, trained

@@ -32,6 +32,7 @@ from workings.cli.doctor.rows import FirstRows, Phase, first_rows
 from workings.cli.doctor.special import special_token_findings
 from workings.cli.folders import CONFIG, run_folder
 from workings.cli.sampling_text import describe_sampling
+from workings.config.dpo import DPOConfig
 from workings.config.expert_iteration import ExpertIterationConfig
 from workings.config.kinds import AnyRun, SamplingRun, TrainingRun
 from workings.config.run import (
@@ -78,7 +79,11 @@ def run_findings(phase: Phase) -> Iterator[Finding]:
         return
     sampling = [build_sampling(one, prompting.template) for one in _sampling_sections(phase)]
     if not sampling:
-        yield absent("sampling", "none: there are no validation rows to sample answers to")
+        pairs = isinstance(phase, DPOConfig)
+        reason = (
+            "pairs are scored" if pairs else "there are no validation rows to sample answers to"
+        )
+        yield absent("sampling", f"none: {reason}")
     yield _model(files)
     yield _template(prompting)
     yield from guarded(
@@ -170,6 +175,10 @@ def _settings(phase: Phase) -> Iterator[Finding]:
             f"{phase.rollout_batch_size} rows a step, {phase.updates_per_rollout} update(s) of "
             f"{phase.rows_per_update} rows on them, {phase.max_steps} steps",
         )
+    if isinstance(phase, DPOConfig):
+        terms = " + ".join(f"{weight:g} {name}" for name, weight in phase.terms.items())
+        yield ok("objective", f"{terms}, beta {phase.beta:g}, {phase.reference} reference")
+        yield ok("batch", f"{phase.batch_size} pairs a step, {2 * phase.batch_size} responses")
     if isinstance(phase, ExpertIterationConfig):
         yield ok("objective", f"the SFT loss {phase.loss} on samples above {phase.keep_above:g}")
         yield ok(
@@ -198,6 +207,8 @@ def _prompting(phase: Phase) -> Prompting:
 
 def _sampling_sections(phase: Phase) -> list[SamplingConfig]:
     """How the run samples: for training first, then for its evaluation; SFT may do neither."""
+    if isinstance(phase, DPOConfig):
+        return []
     if isinstance(phase, EvalConfig | SampleConfig):
         return [phase.sampling]
     evaluates = phase.data.validation is not None or phase.data.validation_fraction > 0
@@ -240,8 +251,9 @@ def _about_prompts(subject: _Subject) -> Iterator[Finding]:
     phase, prompting = subject.phase, subject.prompting
     yield from prompt_findings(prompting, subject.rows.demonstrations[:CHECKED_ROWS])
     first = subject.encoded[0]
-    if isinstance(phase, SFTConfig):
-        yield preview_finding(prompting.tokenizer, first, first.trained_mask(phase.trained_tokens))
+    if isinstance(phase, SFTConfig | DPOConfig):
+        trained = phase.trained_tokens if isinstance(phase, SFTConfig) else "completion"
+        yield preview_finding(prompting.tokenizer, first, first.trained_mask(trained))
     else:
         yield preview_finding(prompting.tokenizer, first.prompt, ())
     positions = getattr(text_config(subject.files), "max_position_embeddings", None)
@@ -256,7 +268,7 @@ def _about_prompts(subject: _Subject) -> Iterator[Finding]:
             max(one.max_tokens for one in subject.sampling),
             positions,
         )
-    if isinstance(phase, SFTConfig):
+    if isinstance(phase, SFTConfig | DPOConfig):
         yield row_length_finding(
             subject.encoded,
             prompt_limit=subject.prompt_limit,
@@ -268,7 +280,7 @@ def _about_prompts(subject: _Subject) -> Iterator[Finding]:
 
 def _about_reward(subject: _Subject) -> Iterator[Finding]:
     phase = subject.phase
-    if isinstance(phase, SampleConfig) or not subject.sampling:
+    if isinstance(phase, SampleConfig | DPOConfig) or not subject.sampling:
         return
     answered = {problem.id for problem in subject.rows.problems}
     prompts = [prompt for prompt in subject.prompts if prompt.problem.id in answered]
@@ -288,7 +300,7 @@ def _about_reward(subject: _Subject) -> Iterator[Finding]:
 def _memory(subject: _Subject) -> Finding:
     phase, files = subject.phase, subject.files
     trained = 0
-    if isinstance(phase, TrainingRun):
+    if isinstance(phase, TrainingRun | DPOConfig):
         longest = max(len(row.ids) for row in subject.encoded)
         if isinstance(phase, SamplingRun):
             longest = subject.longest_prompt + subject.sampling[0].max_tokens
@@ -312,7 +324,7 @@ def _memory(subject: _Subject) -> Finding:
 def _about_engine(subject: _Subject) -> Iterator[Finding]:
     phase = subject.phase
     policy = build_policy(phase.model, seed=phase.seed, trainable=False)
-    if subject.sampling:
+    if subject.sampling and not isinstance(phase, DPOConfig):
         engine, engine_line = build_engine(phase.engine, policy)
         yield ok("engine", engine_line.removeprefix("engine: "))
         fitting = [p for p in subject.prompts if len(p.ids) <= subject.longest_prompt]
@@ -320,5 +332,5 @@ def _about_engine(subject: _Subject) -> Iterator[Finding]:
         seed = derive_seed(phase.seed, "doctor")
         with closing(engine):
             yield from engine_findings(policy, engine, subject.sampling[0], prompts, seed=seed)
-    if isinstance(phase, SFTConfig):
+    if isinstance(phase, SFTConfig | DPOConfig):
         yield loss_finding(policy, subject.encoded[:LOSS_ROWS])
