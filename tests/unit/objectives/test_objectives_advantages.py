@@ -322,7 +322,7 @@ def test_group_of_one_is_refused_and_a_group_left_with_one_gets_zero(estimator):
     assert got[1][0] > 0
 
 
-@pytest.mark.parametrize("estimator", SINGLE_SAMPLE_ESTIMATORS)
+@pytest.mark.parametrize("estimator", sorted(SINGLE_SAMPLE_ESTIMATORS))
 def test_estimators_without_a_group_take_single_samples(estimator):
     got = advantages([[1.0], [0.5]], estimator, baselines=torch.tensor([0.25, 0.25]))
     shift = 0.0 if estimator == "raw" else 0.25
