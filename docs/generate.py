@@ -11,7 +11,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 
-from generators import commands, excerpts, faults, public_names, scores, settings, templates
+from generators import (
+    commands,
+    excerpts,
+    faults,
+    objectives,
+    public_names,
+    scores,
+    settings,
+    templates,
+)
 from generators.blocks import Blocks, write_or_check
 
 GENERATORS: Mapping[str, Callable[[], Blocks]] = {
@@ -19,6 +28,7 @@ GENERATORS: Mapping[str, Callable[[], Blocks]] = {
     "commands": commands.blocks,
     "settings": settings.blocks,
     "scores": scores.blocks,
+    "objectives": objectives.blocks,
     "templates": templates.blocks,
     "faults": faults.blocks,
     "excerpts": excerpts.blocks,

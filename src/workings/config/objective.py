@@ -344,7 +344,7 @@ PRESETS: dict[str, Preset] = {
     "luspo": _preset(
         "sequence ppo_clip seq_mean_token_sum group",
         "2602.05261",
-        "gspo without its pull towards short answers.",
+        "gspo without its length bias: a row counts by its tokens.",
         _SEQUENCE_CLIP,
     ),
     "cispo": _preset(

@@ -488,12 +488,12 @@ def _check_values(values: dict[str, Any]) -> None:
             "zero_truncated_advantage has nothing left to do; keep one of them"
         )
     if values["on_shaping"] != "no_reshape" and (
-        values["surrogate"] != "ratio" or values["ratio"] != "token"
+        surrogate not in ("ratio", "ppo_clip") or values["ratio"] != "token" or dual is not None
     ):
         raise ConfigError(
-            f"objective.on_shaping={values['on_shaping']} shapes the plain ratio of own tokens; "
-            f"with objective.surrogate={values['surrogate']} at objective.ratio={values['ratio']} "
-            "there is none",
+            f"objective.on_shaping={values['on_shaping']} shapes the token ratio of surrogate "
+            f"ratio or ppo_clip; with objective.surrogate={surrogate}, ratio={values['ratio']}, "
+            f"dual_clip={_written(dual)} there is none",
             hint="set objective.surrogate=ratio objective.ratio=token, or "
             "objective.on_shaping=no_reshape",
         )

@@ -408,12 +408,14 @@ def test_choices_that_exclude_each_other() -> None:
     assert _error(luffy_scale=True) == (
         "objective.luffy_scale goes with objective.reduction=seq_mean_token_sum_norm"
     )
-    assert _error(preset="luffy_clip", on_shaping="ratio") == (
-        "objective.on_shaping=ratio shapes the plain ratio of own tokens; with "
-        "objective.surrogate=ppo_clip at objective.ratio=token there is none\n\n"
+    assert _error(preset="dapo", surrogate="cispo", on_shaping="ratio") == (
+        "objective.on_shaping=ratio shapes the token ratio of surrogate ratio or ppo_clip; with "
+        "objective.surrogate=cispo, ratio=token, dual_clip=None there is none\n\n"
         "hint: set objective.surrogate=ratio objective.ratio=token, or "
         "objective.on_shaping=no_reshape"
     )
+    assert "dual_clip=3 there is none" in _error(on_shaping="ratio", dual_clip=3.0)
+    assert _resolve(preset="luffy_clip", on_shaping="ratio").epsilon == 0.2
     assert _error(preset="luffy", use_teacher_probs=True, gamma=0.3) == (
         "objective.gamma is set, but the ratio to recorded teacher probabilities is not shaped\n\n"
         "hint: set objective.shape_teacher_ratio=true to shape it all the same, or remove it"
