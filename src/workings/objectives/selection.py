@@ -147,7 +147,7 @@ def _quota(masks: Sequence[Tensor], share: float, gather: Gather) -> int:
         raise ValueError(f"share={share}; expected a share of the tokens, from 0 to 1")
     counts = torch.tensor([sum(int(mask.sum()) for mask in masks)], dtype=torch.int64)
     num_tokens = int(gather(counts).sum())
-    # 0.3 * 10 is 2.9999999999999996.
+    # In floating point 0.29 * 100 is 28.999999999999996.
     return max(math.floor(share * num_tokens + 1e-6), 1) if share else 0
 
 
