@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from tiny_runs import LORA, expert_arguments, grpo_arguments, sft_arguments
+from tiny_runs import LORA, dpo_arguments, expert_arguments, grpo_arguments, sft_arguments
 
 from tiny import save_tiny
 from workings.cli.main import main
@@ -23,6 +23,8 @@ KINDS = {
     "sft": sft_arguments,
     "grpo": grpo_arguments,
     "sft-lora": lambda model, output, **kw: sft_arguments(model, output, LORA, **kw),
+    "dpo": dpo_arguments,
+    "dpo-lora": lambda model, output, **kw: dpo_arguments(model, output, LORA, **kw),
     "expert": expert_arguments,
     "expert-lora": lambda model, output, **kw: expert_arguments(model, output, LORA, **kw),
     "grpo-lora": lambda model, output, **kw: grpo_arguments(model, output, LORA, **kw),
@@ -116,6 +118,10 @@ def same_end(first, second):
         ("sft", "forward", 4 * 6 + 1),  # at an epoch boundary, before the third epoch's first step
         ("sft", "saving", 3),
         ("sft-lora", "forward", 4 * 4 + 3),
+        # DPO: 4 microbatches of two pairs a step, 3 steps an epoch.
+        ("dpo", "forward", 4 * 4 + 3),  # in mid-accumulation
+        ("dpo", "saving", 3),
+        ("dpo-lora", "forward", 4 * 6 + 1),  # at an epoch boundary
         # Expert iteration: samples of a round, its updates, an evaluation; saved every second step
         # of a round, the first of which takes seven steps, and at its end.
         ("expert", "sample", 3),  # while the second round is sampled

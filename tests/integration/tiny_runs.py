@@ -6,6 +6,7 @@ which it can learn (stop early), and which differs within every group.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 ARITHMETIC = "{num_problems: 24, terms: 2, operands: [1, 99]}"
@@ -49,6 +50,29 @@ def sft_arguments(model: Path, output: Path, *more: str, name: str = "sft") -> l
     ]
 
 
+def dpo_arguments(model: Path, output: Path, *more: str, name: str = "dpo") -> list[str]:
+    """`workings dpo` with nine steps of eight pairs; three of them make an epoch."""
+    pairs = model.parent / "pairs.jsonl"
+    rows = [
+        {"prompt": f"{n}+{n}?", "chosen": f"hello {2 * n}", "rejected": f"NO {'X' * (n % 7)}"}
+        for n in range(30)
+    ]
+    pairs.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return [
+        *_common("dpo", model, output, name),
+        f"data.train.path={pairs}",
+        "data.validation_fraction=0",
+        "validation_pairs=6",
+        "batch_size=8",
+        "epochs=3",
+        "batch.microbatch_rows=4",
+        "optimizer={learning_rate: 0.01, schedule: cosine, warmup_steps: 2, warmup_ratio: 0}",
+        "checkpoint={every_steps: 2, save_total_limit: 3}",
+        "evaluation={every_steps: 3, at_start: false}",
+        *more,
+    ]
+
+
 def expert_arguments(model: Path, output: Path, *more: str, name: str = "expert") -> list[str]:
     """`workings expert-iteration` with three small rounds; a sample is right if it stops early."""
     return [
@@ -85,7 +109,7 @@ def _common(kind: str, model: Path, output: Path, name: str) -> list[str]:
         f"output_dir={output}",
         "seed=7",
         f"model={{name_or_path: {model}, dtype: float32, device: cpu}}",
-        "~data",
+        *([] if kind == "dpo" else ["~data"]),  # its file names no data
         "data.template=think",
         "data.max_prompt_length=null",
         "tracking.console=false",

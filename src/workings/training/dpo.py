@@ -196,6 +196,7 @@ def train_dpo(
             microbatches,
             preference_step_loss(objective, scored, totals, partners=partners),
             max_grad_norm=rates.max_grad_norm,
+            skip_above=rates.skip_above_grad_norm,
             autocast=autocast,
             ranks=ranks,
         )

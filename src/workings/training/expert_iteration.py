@@ -205,6 +205,7 @@ def train_expert_iteration(
                     totals, loss=config.loss, normalize_constant=config.normalize_constant
                 ),
                 max_grad_norm=rates.max_grad_norm,
+                skip_above=rates.skip_above_grad_norm,
                 autocast=autocast,
             )
             seconds = time.perf_counter() - started

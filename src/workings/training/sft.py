@@ -128,6 +128,7 @@ def train_sft(
             microbatches,
             supervised_loss(totals, loss=config.loss, normalize_constant=config.normalize_constant),
             max_grad_norm=rates.max_grad_norm,
+            skip_above=rates.skip_above_grad_norm,
             autocast=autocast,
             ranks=ranks,
         )

@@ -573,6 +573,14 @@ def test_dpo_steps_that_are_not_finite_are_skipped_and_end_the_run(tmp_path):
     assert recorded(tmp_path)[0]["train/skipped_steps"] == 1.0
 
 
+def test_dpo_steps_with_too_long_a_gradient_are_skipped(tmp_path):
+    settings = {"learning_rate": 0.01, "skip_above_grad_norm": 1e-9}
+    Loop(tmp_path, optimizer=settings, max_steps=1).run()
+    (row,) = recorded(tmp_path)
+    assert row["train/skipped_steps"] == 1.0
+    assert row["train/grad_norm"] > 1e-9
+
+
 def test_dpo_no_validation_pairs_means_no_evaluation(tmp_path):
     result = Loop(tmp_path, evaluation={"every_steps": 1}, max_steps=2).run(validation=())
     assert result.evaluation == {}
