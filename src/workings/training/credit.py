@@ -45,9 +45,14 @@ class Credit:
 def reward_table(groups: Sequence[RolloutGroup]) -> tuple[Tensor, Tensor]:
     """Rewards [groups, samples] float32 and which of them are usable (bool)."""
     values = [[rollout.reward for rollout in group.rollouts] for group in groups]
-    rewards = torch.tensor([[0.0 if v is None else v for v in line] for line in values])
-    valid = torch.tensor([[v is not None for v in line] for line in values])
+    rewards = _by_row([[0.0 if v is None else v for v in line] for line in values]).float()
+    valid = _by_row([[v is not None for v in line] for line in values]).bool()
     return rewards, valid
+
+
+def _by_row(table: list[list[float]] | list[list[int]] | list[list[bool]]) -> Tensor:
+    """[groups, samples]. Without a group (a rank may have none) groups of two, as if comparable."""
+    return torch.tensor(table) if table else torch.zeros(0, 2)
 
 
 def assign_credit(
@@ -75,8 +80,8 @@ def assign_credit(
         table = _token_table(objective, groups, rewards, valid, penalties, ranks)
         return Credit(advantages=_scaled(objective, groups, table), metrics=statistics.metrics())
     if penalties is not None:
-        rewards = rewards - torch.tensor([[sum(row) for row in line] for line in penalties])
-    lengths = torch.tensor([[sum(r.mask) for r in group.rollouts] for group in groups])
+        rewards = rewards - _by_row([[sum(row) for row in line] for line in penalties])
+    lengths = _by_row([[sum(r.mask) for r in group.rollouts] for group in groups])
     averages = RoleAverages(
         values={
             name.removeprefix(ROLE): value
@@ -134,26 +139,27 @@ def _token_table(
 ) -> list[list[Advantage]]:
     """reinforce_pp: discounted returns of every token, whitened over the step."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
-    width = max(len(rollout.ids) for rollout in rollouts)
+    width = max((len(rollout.ids) for rollout in rollouts), default=0)
     usable = valid.flatten().tolist()
     mask = torch.tensor(
         [
             [keep and ok for keep in r.mask] + [False] * (width - len(r.ids))
             for r, ok in zip(rollouts, usable, strict=True)
-        ]
-    )
+        ],
+        dtype=torch.bool,
+    ).view(len(rollouts), width)
     costs = None
     if penalties is not None:
         rows = [row for line in penalties for row in line]
-        costs = torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows])
+        costs = torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows]).view_as(mask)
     values = reinforce_pp_advantages(
         rewards.flatten(), mask, costs, discount=objective.discount, reduce=ranks.all_sum
     ).tolist()
     flat: list[Advantage] = [
         line[: len(rollout.ids)] for line, rollout in zip(values, rollouts, strict=True)
     ]
-    size = len(groups[0].rollouts)
-    return [flat[start : start + size] for start in range(0, len(flat), size)]
+    remaining = iter(flat)
+    return [[next(remaining) for _ in group.rollouts] for group in groups]
 
 
 def _scaled(
@@ -184,14 +190,14 @@ def _row(objective: ResolvedObjective, rollout: Rollout, advantage: Advantage) -
 
 def _counted(groups: Sequence[RolloutGroup]) -> Tensor:
     """The rows that the policy sampled from their first token on, [groups, samples] bool."""
-    return torch.tensor([[not any(r.off_policy) for r in group.rollouts] for group in groups])
+    return _by_row([[not any(r.off_policy) for r in group.rollouts] for group in groups]).bool()
 
 
 def _components(groups: Sequence[RolloutGroup], names: Sequence[str]) -> Tensor:
     """[components, groups, samples]; a component that skipped a row counts 0 there."""
-    return torch.tensor(
+    return torch.stack(
         [
-            [[rollout.components.get(name, 0.0) for rollout in g.rollouts] for g in groups]
+            _by_row([[r.components.get(name, 0.0) for r in group.rollouts] for group in groups])
             for name in names
         ]
     )

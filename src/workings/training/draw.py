@@ -151,12 +151,14 @@ def _filtered(
     """Batches are drawn until enough groups have rewards that differ; whole groups are kept."""
     cursor, number, num_drawn = state.cursor, 0, 0
     kept: list[RolloutGroup] = []
+    rewards: list[float] = []
     wanted = -1
     while number < objective.max_gen_batches:
         prompts, cursor = source.sampler.next_batch(cursor)
         wanted = len(prompts) if wanted < 0 else wanted
         groups = _sampled(source, prompts, state, clock, number=number)
         kept += [group for group in groups if is_informative(group)]
+        rewards += [r.reward for group in groups for r in group.rollouts if r.reward is not None]
         num_drawn += len(groups)
         number += 1
         if not any(source.ranks.all_objects(len(kept) < wanted)):
@@ -173,6 +175,8 @@ def _filtered(
         "filtered_groups": float(num_drawn - len(kept)),
         "surplus_groups": float(max(len(kept) - wanted, 0)),
     }
+    if rewards:
+        metrics["unfiltered_reward"] = sum(rewards) / len(rewards)
     return Drawn(groups=kept[:wanted], cursor=cursor, metrics=metrics)
 
 
@@ -273,6 +277,8 @@ def _guided(
 def _replayed(source: Source, state: TrainerState, clock: Stopwatch) -> Drawn:
     if source.replay is None:
         raise ConfigError("the objective replays; give train_grpo its replay")
+    if source.ranks.size > 1:
+        raise TrainingError("objective.replay runs on one process")
     config, replay = source.config, source.replay
     seed = derive_seed(config.seed, "replay")
     replay.buffer.evict(state.step)

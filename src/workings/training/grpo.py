@@ -15,6 +15,7 @@ log-probabilities (several updates per batch), a reference (beta), statistics of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -252,9 +253,11 @@ def train_grpo(
 
         measured = {
             **policy_metrics(outcomes),
-            **(kl_of_rows(penalties, coefficients.beta) if penalties is not None else {}),
+            **(kl_of_rows(penalties, coefficients.beta, ranks) if penalties is not None else {}),
         }
-        coefficients = coefficients.after_batch(measured.get("kl"), num_rows=len(rows))
+        coefficients = coefficients.after_batch(
+            measured.get("kl"), num_rows=sum(ranks.all_objects(len(rows)))
+        )
         started = waiting and replay_started(
             solve_rate(groups, is_right=answer_right),
             threshold=config.replay.start_solve_rate,
@@ -277,7 +280,7 @@ def train_grpo(
                 **credit.metrics,
                 **drawn.metrics,
                 **coefficients.metrics(),
-                **completion_metrics(groups, weight_version=state.step - 1),
+                **(completion_metrics(groups, weight_version=state.step - 1) if groups else {}),
                 **speed_metrics(device, seconds=clock.total, num_tokens=num_tokens),
                 **clock.metrics(),
                 "learning_rate": rate,
@@ -337,7 +340,7 @@ class Coefficients:
     def after_update(self, entropy: float | None) -> Coefficients:
         """With the entropy's factor moved towards its target (Skywork-OR1, 2505.22312)."""
         objective = self.objective
-        if objective.entropy_target is None or entropy is None:
+        if objective.entropy_target is None or entropy is None or not math.isfinite(entropy):
             return self
         moved = next_entropy_coefficient(
             self.entropy,
@@ -352,7 +355,7 @@ class Coefficients:
     def after_batch(self, kl: float | None, *, num_rows: int) -> Coefficients:
         """With beta moved towards its target (Ziegler et al., 1909.08593)."""
         objective = self.objective
-        if objective.kl_target is None or kl is None:
+        if objective.kl_target is None or kl is None or not math.isfinite(kl):
             return self
         moved = next_kl_coefficient(
             self.beta,

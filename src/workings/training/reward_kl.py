@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+import torch
+
 from workings.objectives.kl import kl_token_penalties
+from workings.training.distributed import Ranks
 from workings.training.updates import Update
 from workings.types import RolloutGroup
 
@@ -43,8 +47,9 @@ def token_penalties(
     return penalties
 
 
-def kl_of_rows(penalties: Penalties, coefficient: float) -> dict[str, float]:
-    """The mean KL per token (k1) that the penalties stand for, as a metric."""
+def kl_of_rows(penalties: Penalties, coefficient: float, ranks: Ranks) -> dict[str, float]:
+    """The mean KL per token (k1) that the penalties stand for, over all ranks, as a metric."""
     values = [value for line in penalties for row in line for value in row]
-    total = sum(values) / coefficient if coefficient else 0.0
-    return {"kl": total / max(len(values), 1)}
+    own = torch.tensor([math.fsum(values), len(values)], dtype=torch.float64)
+    total, count = ranks.all_sum(own).tolist()
+    return {"kl": total / coefficient / max(count, 1.0) if coefficient else 0.0}

@@ -37,11 +37,6 @@ class Update:
     totals: StepTotals
     microbatches: list[MicroBatch]
 
-    @property
-    def is_scored(self) -> bool:
-        """True where the log-probabilities of the rollout's weights are known."""
-        return all(batch.old_logprobs is not None for batch in self.microbatches)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packer:
@@ -222,7 +217,7 @@ def _without_dropped(
 ) -> tuple[Update, list[MicroBatch]]:
     """Rows that the correction drops leave masks and denominators."""
     kept, scored = [], []
-    rows = tokens = 0
+    rows = tokens = off_policy = 0
     for batch, now in zip(update.microbatches, current, strict=True):
         old = _logprobs(now) if batch.old_logprobs is None else batch.old_logprobs
         dropped = correction_weights(
@@ -240,13 +235,15 @@ def _without_dropped(
         mask = batch.mask & ~dropped[:, None]
         rows += int((batch.mask.any(1) & dropped).sum())
         tokens += int((batch.mask & ~mask).sum())
+        off_policy += int((batch.mask & ~mask & batch.off_policy).sum())
         kept.append(replace(batch, mask=mask))
         scored.append(replace(now, mask=mask))
-    rows, tokens = sum_counts([rows, tokens], ranks)
+    rows, tokens, off_policy = sum_counts([rows, tokens, off_policy], ranks)
     totals = replace(
         update.totals,
         num_rows=update.totals.num_rows - rows,
         num_tokens=update.totals.num_tokens - tokens,
+        num_off_policy_tokens=update.totals.num_off_policy_tokens - off_policy,
     )
     return Update(totals=totals, microbatches=kept), scored
 
