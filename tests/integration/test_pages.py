@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tiny_runs import LORA, expert_arguments, grpo_arguments, sft_arguments
+from tiny_runs import LORA, dpo_arguments, expert_arguments, grpo_arguments, sft_arguments
 
 from tiny import save_tiny
 from workings import read_metrics
@@ -17,12 +17,13 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of GRPO, of SFT with LoRA, of expert iteration, and an evaluation of several samples."""
+    """Runs of every kind, SFT's with LoRA, and an evaluation of several samples."""
     root = tmp_path_factory.mktemp("runs")
     model = save_tiny(root / "model")
     several = ["evaluation.num_samples=2", "evaluation.sampling.temperature=1"]
     assert main(grpo_arguments(model, root, "max_steps=3", "train_batch_size=32", *several)) == 0
     assert main(sft_arguments(model, root, LORA, "max_steps=3")) == 0
+    assert main(dpo_arguments(model, root, "loss=[sigmoid, sft]", "max_steps=3")) == 0
     assert main(expert_arguments(model, root, "iterations=1")) == 0
     again = ["datasets=[arithmetic]", "limit=4", "num_samples=2", "sampling.temperature=1.0"]
     assert main(["eval", "-c", str(root / "grpo"), "name=eval", *again]) == 0
@@ -38,6 +39,7 @@ def names_on_page(text: str) -> set[str]:
 def in_general(name: str) -> str:
     """The name as the page writes it: without data set, component and counts."""
     name = re.sub(r"^train/rewards/\w+/", "train/rewards/NAME/", name)
+    name = re.sub(r"/losses/\w+", "/losses/NAME", name)
     name = re.sub(r"^eval/(arithmetic/)?", "", name)
     return re.sub(r"^maj@\d+", "maj@N", re.sub(r"^pass@\d+", "pass@K", name))
 
@@ -45,7 +47,7 @@ def in_general(name: str) -> str:
 def test_the_page_names_every_metric(folder: Path) -> None:
     recorded = {
         in_general(name)
-        for run in ("grpo", "sft", "expert", "eval")
+        for run in ("grpo", "sft", "dpo", "expert", "eval")
         for row in read_metrics(folder / run / "metrics.jsonl")
         for name in row
         if "/" in name
@@ -61,7 +63,7 @@ def test_the_page_names_every_file(folder: Path) -> None:
     tokenizer = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"}
     written = {
         re.sub(r"step_\d+", "step_000012", path.name)
-        for run in ("grpo", "sft", "expert", "eval")
+        for run in ("grpo", "sft", "dpo", "expert", "eval")
         for path in (folder / run).rglob("*")
         if path.name not in {*tokenizer, "validation", "arithmetic"}
     }
