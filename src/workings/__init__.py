@@ -46,10 +46,14 @@ _PUBLIC: dict[str, str] = {
     "PromptSampler": "workings.data.sampler",
     "PromptTemplate": "workings.data.templates",
     "encode_demonstrations": "workings.data.encoding",
+    "encode_preferences": "workings.data.encoding",
     "encode_prompts": "workings.data.encoding",
+    "encode_traces": "workings.data.traces",
     "load_demonstrations": "workings.data.loading",
+    "load_preferences": "workings.data.loading",
     "load_problems": "workings.data.loading",
     "load_template": "workings.data.templates",
+    "teacher_traces": "workings.data.demonstrations",
     # models
     "LoadedModel": "workings.models.load",
     "add_lora": "workings.models.lora",
@@ -58,11 +62,13 @@ _PUBLIC: dict[str, str] = {
     "named_full_weights": "workings.models.weights",
     # sampling
     "Engine": "workings.rollout.engine",
+    "ReplayBuffer": "workings.rollout.replay",
     "Request": "workings.rollout.engine",
     "SamplingParams": "workings.rollout.engine",
     "ScriptedEngine": "workings.rollout.scripted",
     "TransformersEngine": "workings.rollout.transformers_engine",
     "collect_groups": "workings.rollout.collect",
+    "mix_demonstrations": "workings.rollout.mix",
     # grading
     "Grader": "workings.grading.grader",
     "GradingPolicy": "workings.grading.policy",
@@ -77,7 +83,13 @@ _PUBLIC: dict[str, str] = {
     "r1_zero_reward_fn": "workings.rewards.r1_zero",
     # objectives
     "StepTotals": "workings.objectives.reductions",
+    "correction_weights": "workings.objectives.corrections",
+    "gdpo_advantages": "workings.objectives.component_advantages",
     "group_advantages": "workings.objectives.advantages",
+    "kl_penalty": "workings.objectives.kl",
+    "level_log_ratio": "workings.objectives.ratios",
+    "mixed_loss": "workings.objectives.luffy",
+    "preference_loss": "workings.objectives.preference",
     "sft_loss": "workings.objectives.supervised",
     "surrogate_loss": "workings.objectives.surrogates",
     "token_logprobs": "workings.objectives.logprobs",
@@ -85,11 +97,15 @@ _PUBLIC: dict[str, str] = {
     "weighted_loss": "workings.objectives.policy",
     # training
     "Checkpointer": "workings.training.checkpointer",
+    "Guidance": "workings.training.draw",
     "MicroBatch": "workings.training.packing",
+    "Reference": "workings.training.reference",
+    "Replay": "workings.training.draw",
     "RunPaths": "workings.training.checkpointer",
     "StopRequest": "workings.training.stop",
     "TrainResult": "workings.training.progress",
     "TrainRow": "workings.training.packing",
+    "assign_credit": "workings.training.credit",
     "build_adamw": "workings.training.optim",
     "pack": "workings.training.packing",
     "policy_gradient_loss": "workings.training.policy_loss",
@@ -97,11 +113,14 @@ _PUBLIC: dict[str, str] = {
     "score": "workings.training.step",
     "step_totals": "workings.training.packing",
     "supervised_loss": "workings.training.supervised_loss",
+    "train_dpo": "workings.training.dpo",
+    "train_expert_iteration": "workings.training.expert_iteration",
     "train_grpo": "workings.training.grpo",
     "train_sft": "workings.training.sft",
     # evaluation
     "EvaluationResult": "workings.evaluation.result",
     "evaluate": "workings.evaluation.evaluate",
+    "filter_correct": "workings.evaluation.filter_correct",
     "paired_difference": "workings.evaluation.metrics",
     "pass_at_k": "workings.evaluation.metrics",
     "wilson_interval": "workings.evaluation.intervals",
@@ -192,21 +211,27 @@ __all__ = [  # noqa: RUF022 - the order of the table above
     "PromptSampler",
     "PromptTemplate",
     "encode_demonstrations",
+    "encode_preferences",
     "encode_prompts",
+    "encode_traces",
     "load_demonstrations",
+    "load_preferences",
     "load_problems",
     "load_template",
+    "teacher_traces",
     "LoadedModel",
     "add_lora",
     "export_model",
     "load_model",
     "named_full_weights",
     "Engine",
+    "ReplayBuffer",
     "Request",
     "SamplingParams",
     "ScriptedEngine",
     "TransformersEngine",
     "collect_groups",
+    "mix_demonstrations",
     "Grader",
     "GradingPolicy",
     "grade",
@@ -218,18 +243,28 @@ __all__ = [  # noqa: RUF022 - the order of the table above
     "question_only_reward_fn",
     "r1_zero_reward_fn",
     "StepTotals",
+    "correction_weights",
+    "gdpo_advantages",
     "group_advantages",
+    "kl_penalty",
+    "level_log_ratio",
+    "mixed_loss",
+    "preference_loss",
     "sft_loss",
     "surrogate_loss",
     "token_logprobs",
     "token_weights",
     "weighted_loss",
     "Checkpointer",
+    "Guidance",
     "MicroBatch",
+    "Reference",
+    "Replay",
     "RunPaths",
     "StopRequest",
     "TrainResult",
     "TrainRow",
+    "assign_credit",
     "build_adamw",
     "pack",
     "policy_gradient_loss",
@@ -237,10 +272,13 @@ __all__ = [  # noqa: RUF022 - the order of the table above
     "score",
     "step_totals",
     "supervised_loss",
+    "train_dpo",
+    "train_expert_iteration",
     "train_grpo",
     "train_sft",
     "EvaluationResult",
     "evaluate",
+    "filter_correct",
     "paired_difference",
     "pass_at_k",
     "wilson_interval",
@@ -251,11 +289,13 @@ __all__ = [  # noqa: RUF022 - the order of the table above
 if TYPE_CHECKING:
     from workings.config.compose import compose
     from workings.config.dump import dump_yaml
-    from workings.data.encoding import encode_demonstrations, encode_prompts
+    from workings.data.demonstrations import teacher_traces
+    from workings.data.encoding import encode_demonstrations, encode_preferences, encode_prompts
     from workings.data.loaded import Loaded
-    from workings.data.loading import load_demonstrations, load_problems
+    from workings.data.loading import load_demonstrations, load_preferences, load_problems
     from workings.data.sampler import BatchSampler, PromptSampler
     from workings.data.templates import PromptTemplate, load_template
+    from workings.data.traces import encode_traces
     from workings.errors import (
         AlreadyFinished,
         CheckpointError,
@@ -270,6 +310,7 @@ if TYPE_CHECKING:
         WorkingsError,
     )
     from workings.evaluation.evaluate import evaluate
+    from workings.evaluation.filter_correct import filter_correct
     from workings.evaluation.intervals import wilson_interval
     from workings.evaluation.metrics import paired_difference, pass_at_k
     from workings.evaluation.result import EvaluationResult
@@ -280,8 +321,14 @@ if TYPE_CHECKING:
     from workings.models.lora import add_lora
     from workings.models.weights import named_full_weights
     from workings.objectives.advantages import group_advantages
+    from workings.objectives.component_advantages import gdpo_advantages
+    from workings.objectives.corrections import correction_weights
+    from workings.objectives.kl import kl_penalty
     from workings.objectives.logprobs import token_logprobs
+    from workings.objectives.luffy import mixed_loss
     from workings.objectives.policy import weighted_loss
+    from workings.objectives.preference import preference_loss
+    from workings.objectives.ratios import level_log_ratio
     from workings.objectives.reductions import StepTotals, token_weights
     from workings.objectives.supervised import sft_loss
     from workings.objectives.surrogates import surrogate_loss
@@ -291,16 +338,23 @@ if TYPE_CHECKING:
     from workings.rewards.tags import TagRewards
     from workings.rollout.collect import collect_groups
     from workings.rollout.engine import Engine, Request, SamplingParams
+    from workings.rollout.mix import mix_demonstrations
+    from workings.rollout.replay import ReplayBuffer
     from workings.rollout.scripted import ScriptedEngine
     from workings.rollout.transformers_engine import TransformersEngine
     from workings.tracking.jsonl import read_metrics
     from workings.tracking.recorder import Recorder
     from workings.training.checkpointer import Checkpointer, RunPaths
+    from workings.training.credit import assign_credit
+    from workings.training.dpo import train_dpo
+    from workings.training.draw import Guidance, Replay
+    from workings.training.expert_iteration import train_expert_iteration
     from workings.training.grpo import train_grpo
     from workings.training.optim import build_adamw
     from workings.training.packing import MicroBatch, TrainRow, pack, step_totals
     from workings.training.policy_loss import policy_gradient_loss
     from workings.training.progress import TrainResult
+    from workings.training.reference import Reference
     from workings.training.sft import train_sft
     from workings.training.step import policy_step, score
     from workings.training.stop import StopRequest

@@ -17,38 +17,172 @@ import workings
 
 PUBLIC = (
     # records
-    *("Demonstration", "Grade", "Message", "PreferencePair", "Problem", "Prompt", "Rollout"),
-    *("RolloutGroup", "Sample", "Verdict"),
+    *(
+        "Demonstration",
+        "Grade",
+        "Message",
+        "PreferencePair",
+    ),
+    *(
+        "Problem",
+        "Prompt",
+        "Rollout",
+        "RolloutGroup",
+    ),
+    *(
+        "Sample",
+        "Verdict",
+    ),
     # errors
-    *("AlreadyFinished", "CheckpointError", "ConfigError", "DataError", "EngineError"),
-    *("GradingError", "ModelError", "StoppedBySignal", "TemplateError", "TrainingError"),
-    "WorkingsError",
+    *(
+        "AlreadyFinished",
+        "CheckpointError",
+        "ConfigError",
+        "DataError",
+    ),
+    *(
+        "EngineError",
+        "GradingError",
+        "ModelError",
+        "StoppedBySignal",
+    ),
+    *(
+        "TemplateError",
+        "TrainingError",
+        "WorkingsError",
+    ),
     # configuration
-    *("compose", "dump_yaml"),
+    *(
+        "compose",
+        "dump_yaml",
+    ),
     # data
-    *("BatchSampler", "Loaded", "PromptSampler", "PromptTemplate", "encode_demonstrations"),
-    *("encode_prompts", "load_demonstrations", "load_problems", "load_template"),
+    *(
+        "BatchSampler",
+        "Loaded",
+        "PromptSampler",
+        "PromptTemplate",
+    ),
+    *(
+        "encode_demonstrations",
+        "encode_preferences",
+        "encode_prompts",
+        "encode_traces",
+    ),
+    *(
+        "load_demonstrations",
+        "load_preferences",
+        "load_problems",
+        "load_template",
+    ),
+    *("teacher_traces",),
     # models
-    *("LoadedModel", "add_lora", "export_model", "load_model", "named_full_weights"),
+    *(
+        "LoadedModel",
+        "add_lora",
+        "export_model",
+        "load_model",
+    ),
+    *("named_full_weights",),
     # sampling
-    *("Engine", "Request", "SamplingParams", "ScriptedEngine", "TransformersEngine"),
-    "collect_groups",
+    *(
+        "Engine",
+        "ReplayBuffer",
+        "Request",
+        "SamplingParams",
+    ),
+    *(
+        "ScriptedEngine",
+        "TransformersEngine",
+        "collect_groups",
+        "mix_demonstrations",
+    ),
     # grading
-    *("Grader", "GradingPolicy", "grade"),
+    *(
+        "Grader",
+        "GradingPolicy",
+        "grade",
+    ),
     # rewards
-    *("Component", "Reward", "TagRewards", "build_reward", "grade_groups"),
-    *("question_only_reward_fn", "r1_zero_reward_fn"),
+    *(
+        "Component",
+        "Reward",
+        "TagRewards",
+        "build_reward",
+    ),
+    *(
+        "grade_groups",
+        "question_only_reward_fn",
+        "r1_zero_reward_fn",
+    ),
     # objectives
-    *("StepTotals", "group_advantages", "sft_loss", "surrogate_loss", "token_logprobs"),
-    *("token_weights", "weighted_loss"),
+    *(
+        "StepTotals",
+        "correction_weights",
+        "gdpo_advantages",
+        "group_advantages",
+    ),
+    *(
+        "kl_penalty",
+        "level_log_ratio",
+        "mixed_loss",
+        "preference_loss",
+    ),
+    *(
+        "sft_loss",
+        "surrogate_loss",
+        "token_logprobs",
+        "token_weights",
+    ),
+    *("weighted_loss",),
     # training
-    *("Checkpointer", "MicroBatch", "RunPaths", "StopRequest", "TrainResult", "TrainRow"),
-    *("build_adamw", "pack", "policy_gradient_loss", "policy_step", "score", "step_totals"),
-    *("supervised_loss", "train_grpo", "train_sft"),
+    *(
+        "Checkpointer",
+        "Guidance",
+        "MicroBatch",
+        "Reference",
+    ),
+    *(
+        "Replay",
+        "RunPaths",
+        "StopRequest",
+        "TrainResult",
+    ),
+    *(
+        "TrainRow",
+        "assign_credit",
+        "build_adamw",
+        "pack",
+    ),
+    *(
+        "policy_gradient_loss",
+        "policy_step",
+        "score",
+        "step_totals",
+    ),
+    *(
+        "supervised_loss",
+        "train_dpo",
+        "train_expert_iteration",
+        "train_grpo",
+    ),
+    *("train_sft",),
     # evaluation
-    *("EvaluationResult", "evaluate", "paired_difference", "pass_at_k", "wilson_interval"),
+    *(
+        "EvaluationResult",
+        "evaluate",
+        "filter_correct",
+        "paired_difference",
+    ),
+    *(
+        "pass_at_k",
+        "wilson_interval",
+    ),
     # tracking
-    *("Recorder", "read_metrics"),
+    *(
+        "Recorder",
+        "read_metrics",
+    ),
 )
 
 
