@@ -37,7 +37,7 @@ from workings.training.forward import check_head, choose_layout
 from workings.training.kept import KeptFiles, keep_right, kept_metrics, kept_rows
 from workings.training.metrics import Stopwatch, speed_metrics
 from workings.training.optim import (
-    build_adamw,
+    build_optimizer,
     learning_rate_at,
     set_learning_rate,
     warmup_from,
@@ -94,9 +94,11 @@ def train_expert_iteration(
     check_head(model)
     layout = choose_layout(model, config.batch.layout, grouped=True)
     rates = config.optimizer
-    optimizer = build_adamw(
+    optimizer = build_optimizer(
         model,
+        name=rates.name,
         betas=rates.betas,
+        rmsprop_alpha=rates.rmsprop_alpha,
         eps=rates.eps,
         weight_decay=rates.weight_decay,
         offload=rates.offload,

@@ -45,7 +45,7 @@ from workings.training.draw import Guidance, Replay, Source, draw_batch
 from workings.training.forward import check_head, choose_layout
 from workings.training.metrics import Stopwatch, speed_metrics
 from workings.training.optim import (
-    build_adamw,
+    build_optimizer,
     learning_rate_at,
     set_learning_rate,
     warmup_from,
@@ -110,9 +110,11 @@ def train_grpo(
     num_updates = config.max_steps * config.updates_per_rollout
     rates = config.optimizer
     warmup = warmup_from(rates.warmup_steps, rates.warmup_ratio, num_updates)
-    optimizer = build_adamw(
+    optimizer = build_optimizer(
         model,
+        name=rates.name,
         betas=rates.betas,
+        rmsprop_alpha=rates.rmsprop_alpha,
         eps=rates.eps,
         weight_decay=rates.weight_decay,
         offload=rates.offload,

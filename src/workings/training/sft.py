@@ -19,7 +19,7 @@ from workings.training.distributed import Ranks
 from workings.training.forward import check_head, choose_layout
 from workings.training.metrics import speed_metrics
 from workings.training.optim import (
-    build_adamw,
+    build_optimizer,
     learning_rate_at,
     set_learning_rate,
     warmup_from,
@@ -73,9 +73,11 @@ def train_sft(
     )
     rates = config.optimizer
     warmup = warmup_from(rates.warmup_steps, rates.warmup_ratio, num_steps)
-    optimizer = build_adamw(
+    optimizer = build_optimizer(
         model,
+        name=rates.name,
         betas=rates.betas,
+        rmsprop_alpha=rates.rmsprop_alpha,
         eps=rates.eps,
         weight_decay=rates.weight_decay,
         offload=rates.offload,
