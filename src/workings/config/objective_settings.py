@@ -27,6 +27,8 @@ from workings.config.section import Section
 from workings.errors import ConfigError, unknown_name
 
 Pair = tuple[float, float]
+VESPO_CORRECTIONS = ("none", "tis_token", "icepop")
+"""Those with a weight of its own for every token."""
 GEOMETRIC = ("sequence", "sequence_token")
 """Ratio levels that are a mean over the row, and so stay near 1."""
 
@@ -350,9 +352,11 @@ class ResolvedObjective(Section):
         return f"objective {self.preset}: {axes}" + (f"; {constants}" if constants else "")
 
     def before_replay(self) -> ResolvedObjective:
-        """The same with the clip on and nothing replayed: ExGRPO until it starts to replay."""
-        clip = {"surrogate": "ppo_clip", "epsilon": 0.2, "epsilon_high": 0.2, "replay": False}
-        return self.model_copy(update=clip)
+        """The same with nothing replayed, and a plain ratio clipped: ExGRPO until it starts."""
+        update: dict[str, Any] = {"replay": False}
+        if self.surrogate == "ratio":
+            update |= {"surrogate": "ppo_clip", "epsilon": 0.2, "epsilon_high": 0.2}
+        return self.model_copy(update=update)
 
     def warnings(self) -> list[str]:
         """What a careful reader of the settings would remark on."""
@@ -511,6 +515,30 @@ def _check_values(values: dict[str, Any]) -> None:
     if values["luffy_scale"] and values["reduction"] != "seq_mean_token_sum_norm":
         raise ConfigError(
             "objective.luffy_scale goes with objective.reduction=seq_mean_token_sum_norm"
+        )
+    _check_corrections(values)
+    if values["advantage"] == "gdpo" and values["beta"] > 0 and values["kl_in"] == "reward":
+        raise ConfigError(
+            "objective.advantage=gdpo puts each component of the reward on its own scale, and a KL "
+            "taken from their sum (objective.kl_in=reward) has no place there",
+            hint="set objective.kl_in=loss",
+        )
+
+
+def _check_corrections(values: dict[str, Any]) -> None:
+    """Raise for corrections that another setting would count wrongly."""
+    if values["surrogate"] == "vespo" and values["correction"] not in VESPO_CORRECTIONS:
+        raise ConfigError(
+            f"objective.correction={values['correction']} has one weight for a whole row, and "
+            "objective.surrogate=vespo multiplies the weights of a row's tokens, so it would count "
+            "once for every token",
+            hint=f"vespo goes with objective.correction={', '.join(VESPO_CORRECTIONS)}",
+        )
+    if values["correction_renormalise"] and values["reduction"] == "prompt_mean":
+        raise ConfigError(
+            "objective.correction_renormalise takes rows out of a group, but "
+            "objective.reduction=prompt_mean divides by the tokens of the whole group",
+            hint="set objective.correction_renormalise=false, or objective.reduction=token_mean",
         )
 
 

@@ -110,6 +110,7 @@ def test_rewards_without_usable_golds() -> None:
 def test_marks_of_each_reward() -> None:
     assert marks_of("r1_zero") == ("</think>", "</think> <answer>", "</answer>")
     assert marks_of("question_only") == ("\\boxed{",)
+    assert marks_of("think_boxed") == ("</think>", "\\boxed{")
     assert marks_of("tags") == ("<end_working_out>", "<SOLUTION>", "</SOLUTION>")
 
 

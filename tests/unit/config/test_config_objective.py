@@ -232,8 +232,11 @@ def test_the_axes_combine_freely_where_surrogate_and_ratio_fit(
 ) -> None:
     values: dict[str, Any] = {"reduction": reduction, "advantage": advantage}
     values |= {"preset": preset, "ratio": ratio, "surrogate": surrogate, "advantage_pool": "union"}
+    values |= {"beta": 0.0}  # gdpo has no place for a KL in the reward
     if surrogate in ("ppo_clip", "clip_cov"):
         values["epsilon"] = 0.2
+    if advantage == "gdpo":
+        values["beta"] = 0.0  # its components leave no place for a KL in the reward
     if ratio not in SURROGATE_RATIOS[surrogate]:
         with pytest.raises(ConfigError, match="does not fit"):
             ObjectiveConfig(**values)
@@ -424,8 +427,41 @@ def test_choices_that_exclude_each_other() -> None:
         "objective.advantage=pass_k has no mean that the sampled rows alone could give\n\n"
         "hint: set objective.advantage_pool=union, or objective.advantage=group_mean"
     )
+    assert _error(beta=0.1, kl_in="reward", advantage="gdpo").startswith(
+        "objective.advantage=gdpo puts each component of the reward on its own scale"
+    )
+    assert _error(preset="vespo", correction="geometric_mask").endswith(
+        "hint: vespo goes with objective.correction=none, tis_token, icepop"
+    )
+    assert _error(
+        correction="geometric_mask", correction_renormalise=True, reduction="prompt_mean"
+    ).startswith("objective.correction_renormalise takes rows out of a group")
     found = _resolve(preset="luffy", use_teacher_probs=True, shape_teacher_ratio=True, gamma=0.3)
     assert found.gamma == 0.3
+    assert _error(preset="gdpo", beta=0.1, kl_in="reward") == (
+        "objective.advantage=gdpo puts each component of the reward on its own scale, and a KL "
+        "taken from their sum (objective.kl_in=reward) has no place there\n\n"
+        "hint: set objective.kl_in=loss"
+    )
+    assert "divides by the tokens of the whole group" in _error(
+        reduction="prompt_mean", correction="geometric_mask", correction_renormalise=True
+    )
+
+
+@pytest.mark.parametrize("correction", AXES["correction"])
+def test_vespo_goes_with_corrections_that_weigh_each_token(correction: str) -> None:
+    """It folds the product of a row's weights into its own; one per row would count T times."""
+    values: dict[str, Any] = {"preset": "vespo", "correction": correction}
+    if correction in ("none", "tis_token", "icepop"):
+        assert _resolve(**values).correction == correction
+        return
+    if correction == "off_policy_seq_mask":
+        values["correction_threshold"] = 0.1
+    assert _error(**values) == (
+        f"objective.correction={correction} has one weight for a whole row, and "
+        "objective.surrogate=vespo multiplies the weights of a row's tokens, so it would count "
+        "once for every token\n\nhint: vespo goes with objective.correction=none, tis_token, icepop"
+    )
 
 
 # -------------------------------------------------------------------------------- warnings
@@ -462,6 +498,10 @@ def test_properties_that_the_loops_ask_for() -> None:
     assert not _resolve(preset="on_policy").has_off_policy_rows
     assert _resolve(preset="kl_cov").chooses_by_covariance
     assert _resolve(top_entropy_quantile=0.2).needs_statistics
+    before = _resolve(preset="exgrpo").before_replay()
+    assert dict(before) == {**dict(_resolve(preset="on_policy")), "preset": "exgrpo"}
+    clipped = _resolve(preset="grpo", replay=True, epsilon=0.1).before_replay()
+    assert (clipped.replay, clipped.epsilon, clipped.epsilon_high) == (False, 0.1, 0.1)
     assert _resolve(preset="dapo").surrogate_constants == {
         "epsilon": 0.2,
         "epsilon_high": 0.28,
