@@ -166,14 +166,16 @@ def without_wrong_demonstrations(
     """The graded groups with wrong teacher rows taken out of statistics and loss; their number.
 
     Such a row keeps its place with the reward None, as a row with an unusable gold does. Without
-    this a wrong trace is legal and is pushed down by its negative advantage.
+    this a wrong trace is legal and is pushed down by its negative advantage. A row that the policy
+    continued from the beginning of a trace stays: its failure is the policy's own.
     """
     count = 0
     result = []
     for group in groups:
         rollouts = []
         for rollout in group.rollouts:
-            if rollout.source == "demonstration" and not is_right(rollout):
+            whole = rollout.source == "demonstration" and all(rollout.off_policy)
+            if whole and not is_right(rollout):
                 count += rollout.reward is not None
                 rollout = replace(rollout, reward=None)
             rollouts.append(rollout)
