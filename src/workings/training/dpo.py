@@ -51,6 +51,7 @@ from workings.training.progress import (
     due,
     finish_run,
     nonfinite_in_a_row,
+    stop_agreed,
     stopped,
 )
 from workings.training.state import TrainerState
@@ -200,7 +201,7 @@ def train_dpo(
             autocast=autocast,
             ranks=ranks,
         )
-        seconds = time.perf_counter() - started
+        seconds = ranks.all_objects(time.perf_counter() - started)[0]
         state = replace(
             state,
             step=state.step + 1,
@@ -229,9 +230,10 @@ def train_dpo(
             evaluation = evaluate(state.step)
             state = state.with_best(best_value(evaluation, config.evaluation.best))
             checkpointer.keep_best(state, model)
-        if stop.requested or due(state.step, config.checkpoint.every_steps):
+        stopping = stop_agreed(stop, ranks)
+        if stopping or due(state.step, config.checkpoint.every_steps):
             checkpointer.save(state, model, optimizer)
-        if stop.requested and not finished():
+        if stopping and not finished():
             raise stopped(stop, state)
     measured = not config.evaluation.at_end or due(state.step, config.evaluation.every_steps)
     if validation and not measured:

@@ -1,12 +1,13 @@
 """GRPO and its family: the file to read first. One batch is six hops, one under the other.
 
-    drawn = draw_batch(source, ...)                       1  which problems
-                                                          2  n samples each
-                                                          3  right or wrong
+    prompts, cursor = sampler.next_batch(cursor)          1  which problems
+    groups = collect_groups(engine, prompts, ...)         2  n samples each
+    groups = grade_groups(groups, reward)                 3  right or wrong
     credit = assign_credit(objective, groups, ...)        4  against the own group
-    updates = packer.updates(training_rows(groups, ...))  5  ids to tensors
+    updates = packer.updates(rows)                        5  ids to tensors
     outcome = policy_step(model, optimizer, ...)          6  forward, backward, step
 
+Hops 1 to 3 stand in `draw.py`, since a batch is drawn plainly, filtered, guided or replayed.
 Then the engine gets the new weights. The loop is synchronous: every sample is drawn with the
 weights of the step it trains. What the objective does not ask for does not run: old
 log-probabilities (several updates per batch), a reference (beta), statistics of the whole step
@@ -59,6 +60,7 @@ from workings.training.progress import (
     due,
     finish_run,
     nonfinite_in_a_row,
+    stop_agreed,
     stopped,
 )
 from workings.training.reference import Reference
@@ -299,9 +301,10 @@ def train_grpo(
             evaluation = evaluate(state.step)
             state = after_evaluation(state, evaluation)
             checkpointer.keep_best(state, model)
-        if stop.requested or due(state.step, config.checkpoint.every_steps):
+        stopping = stop_agreed(stop, ranks)
+        if stopping or due(state.step, config.checkpoint.every_steps):
             checkpointer.save(state, model, optimizer, extra=_extra(replay))
-        if stop.requested and state.step < config.max_steps:
+        if stopping and state.step < config.max_steps:
             raise stopped(stop, state)
 
     measured_at_end = not config.evaluation.at_end or due(state.step, config.evaluation.every_steps)

@@ -10,6 +10,7 @@ from torch import nn
 
 from workings.errors import ConfigError, StoppedBySignal, TrainingError, unknown_name
 from workings.training.checkpointer import Checkpointer
+from workings.training.distributed import Ranks
 from workings.training.state import TrainerState
 from workings.training.stop import StopRequest
 
@@ -83,6 +84,13 @@ def nonfinite_in_a_row(skipped: bool, before: int, *, most: int) -> int:
             "the last good checkpoint is in the run's folder",
         )
     return count
+
+
+def stop_agreed(stop: StopRequest, ranks: Ranks) -> bool:
+    """True on all ranks as soon as one of them was asked to stop, so that they stop together."""
+    if any(ranks.all_objects(stop.requested)) and not stop.requested:
+        stop.request()
+    return stop.requested
 
 
 def stopped(stop: StopRequest, state: TrainerState) -> StoppedBySignal:

@@ -32,6 +32,7 @@ from workings.training.progress import (
     due,
     finish_run,
     nonfinite_in_a_row,
+    stop_agreed,
     stopped,
 )
 from workings.training.state import TrainerState
@@ -134,7 +135,7 @@ def train_sft(
             autocast=autocast,
             ranks=ranks,
         )
-        seconds = time.perf_counter() - started
+        seconds = ranks.all_objects(time.perf_counter() - started)[0]
         state = replace(
             state,
             step=state.step + 1,
@@ -165,9 +166,10 @@ def train_sft(
                 stop_at=config.evaluation.stop_at,
             )
             checkpointer.keep_best(state, model)
-        if stop.requested or due(state.step, config.checkpoint.every_steps):
+        stopping = stop_agreed(stop, ranks)
+        if stopping or due(state.step, config.checkpoint.every_steps):
             checkpointer.save(state, model, optimizer)
-        if stop.requested and not finished():
+        if stopping and not finished():
             raise stopped(stop, state)
     measured = not config.evaluation.at_end or due(state.step, config.evaluation.every_steps)
     return finish_run(
