@@ -9,7 +9,7 @@ import math
 import torch
 
 from tiny import tiny_model, tiny_tokenizer
-from workings.config.run import GRPOConfig
+from workings.config.grpo import GRPOConfig
 from workings.data.encoding import encode_prompts
 from workings.data.sampler import PromptSampler
 from workings.data.templates import load_template
