@@ -133,17 +133,17 @@ _PUBLIC: dict[str, str] = {
 # They are for who looks for them; what they lead to is documented in docs/reference/old-names.md.
 _EARLIER: dict[str, str] = {
     # settings
-    "DataConfig": "workings.config.run",
-    "EvaluationConfig": "workings.config.run",
-    "GRPOConfig": "workings.config.run",
-    "GRPOTrainingConfig": "workings.config.run:GRPOConfig",
-    "ModelConfig": "workings.config.run",
-    "PipelineConfig": "workings.config.run",
+    "DataConfig": "workings.config.sections",
+    "EvaluationConfig": "workings.config.sections",
+    "GRPOConfig": "workings.config.grpo",
+    "GRPOTrainingConfig": "workings.config.grpo:GRPOConfig",
+    "ModelConfig": "workings.config.sections",
+    "PipelineConfig": "workings.config.pipeline",
     "PromptConfig": "workings.earlier.prompts",
-    "RewardConfig": "workings.config.run",
-    "SFTConfig": "workings.config.run",
-    "SFTTrainingConfig": "workings.config.run:SFTConfig",
-    "VLLMSamplingConfig": "workings.config.run:SamplingConfig",
+    "RewardConfig": "workings.config.sections",
+    "SFTConfig": "workings.config.sft",
+    "SFTTrainingConfig": "workings.config.sft:SFTConfig",
+    "VLLMSamplingConfig": "workings.config.sections:SamplingConfig",
     # components
     "DatasetLoader": "workings.earlier.managers",
     "DatasetProcessor": "workings.earlier.managers",

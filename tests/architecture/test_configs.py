@@ -8,18 +8,18 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from workings.config.compose import compose, compose_with_notes
+from workings.config.evaluation import EvalConfig
 from workings.config.kinds import RUN_TYPES
 from workings.config.objective import PRESETS
 from workings.config.objective_settings import ObjectiveConfig
-from workings.config.run import (
+from workings.config.pipeline import PipelineConfig
+from workings.config.sample import SampleConfig
+from workings.config.sections import (
     DataConfig,
     DatasetConfig,
     EngineConfig,
-    EvalConfig,
     ModelConfig,
-    PipelineConfig,
     RewardConfig,
-    SampleConfig,
     TrackingConfig,
 )
 from workings.config.sources import read_yaml, shipped_folder, shipped_names

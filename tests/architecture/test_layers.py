@@ -111,9 +111,9 @@ def test_an_optional_part_is_imported_in_one_file(package: str) -> None:
     ("module", "source", "message"),
     [
         (
-            "workings.config.run",
+            "workings.config.grpo",
             "from workings.training.grpo import train",
-            "workings.config.run imports workings.training.grpo.train: "
+            "workings.config.grpo imports workings.training.grpo.train: "
             "training is not below config",
         ),
         (

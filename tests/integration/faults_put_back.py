@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from tiny import tiny_tokenizer
-from workings.config.run import GRPOConfig
+from workings.config.grpo import GRPOConfig
 from workings.data import encoding, order, sampler
 from workings.objectives import logprobs, masked, policy, reductions, supervised
 from workings.rollout import collect

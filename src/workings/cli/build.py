@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from workings.config.run import (
+from workings.config.sections import (
     DataConfig,
     DatasetConfig,
     EngineConfig,

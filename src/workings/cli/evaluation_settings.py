@@ -10,9 +10,9 @@ from pathlib import Path
 from workings.cli.saved_models import find_saved_model
 from workings.config.compose import Composition, compose_with_notes
 from workings.config.dump import dump_yaml
+from workings.config.evaluation import EvalConfig
 from workings.config.evaluation_of_run import evaluation_of, validation_dataset
 from workings.config.kinds import TrainingRun
-from workings.config.run import EvalConfig
 from workings.config.sources import kind_of
 from workings.errors import ConfigError
 

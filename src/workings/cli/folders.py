@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workings.config.dump import dump_yaml
-from workings.config.run import Run
+from workings.config.sections import Run
 from workings.errors import ConfigError
 from workings.tracking.environment import environment_report
 from workings.training.checkpointer import RunPaths

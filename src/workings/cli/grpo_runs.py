@@ -7,7 +7,7 @@ from pathlib import Path
 from workings.cli.build import build_sampling, problems_at, set_threads, split_problems
 from workings.cli.off_policy import build_guidance, build_replay
 from workings.cli.runs import open_parts, validation_evaluator
-from workings.config.run import GRPOConfig
+from workings.config.grpo import GRPOConfig
 from workings.data.sampler import PromptSampler
 from workings.seeds import derive_seed
 from workings.training.grpo import train_grpo

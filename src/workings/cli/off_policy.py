@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from workings.cli.build import demonstrations_at
 from workings.cli.runs import Parts
-from workings.config.run import GRPOConfig
+from workings.config.grpo import GRPOConfig
 from workings.data.demonstrations import teacher_traces
 from workings.data.traces import encode_traces, traces_by_question
 from workings.errors import DataError

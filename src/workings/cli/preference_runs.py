@@ -19,7 +19,7 @@ from workings.cli.build import (
 from workings.cli.folders import model_card, open_folder
 from workings.config.dpo import DPOConfig
 from workings.config.dump import dump_yaml, resolved
-from workings.config.run import DatasetConfig
+from workings.config.sections import DatasetConfig
 from workings.data.encoding import EncodedPair, encode_preferences
 from workings.data.lengths import limit_pairs
 from workings.data.loaded import Loaded

@@ -32,8 +32,9 @@ from workings.cli.build import (
 )
 from workings.cli.folders import model_card, open_folder
 from workings.config.dump import dump_yaml, resolved
+from workings.config.grpo import GRPOConfig
 from workings.config.kinds import SamplingRun, TrainingRun
-from workings.config.run import GRPOConfig, SFTConfig
+from workings.config.sft import SFTConfig
 from workings.data.sampler import BatchSampler
 from workings.grading.grader import Grader
 from workings.rewards.reward import Reward

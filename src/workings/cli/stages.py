@@ -23,7 +23,10 @@ from workings.cli.console import write_note
 from workings.cli.folders import CONFIG, run_folder
 from workings.cli.grpo_runs import run_grpo
 from workings.cli.runs import run_sft
-from workings.config.run import DatasetConfig, GRPOConfig, ModelConfig, PipelineConfig, SFTConfig
+from workings.config.grpo import GRPOConfig
+from workings.config.pipeline import PipelineConfig
+from workings.config.sections import DatasetConfig, ModelConfig
+from workings.config.sft import SFTConfig
 from workings.errors import AlreadyFinished, CheckpointError, ConfigError
 from workings.evaluation.compare import compare_folders
 from workings.evaluation.evaluate import evaluate

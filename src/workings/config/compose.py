@@ -23,13 +23,17 @@ from workings.config.aliases import OLDER
 from workings.config.datasets import expand_datasets
 from workings.config.dpo import DPOConfig
 from workings.config.earlier import rename
+from workings.config.evaluation import EvalConfig
 from workings.config.expert_iteration import ExpertIterationConfig
+from workings.config.grpo import GRPOConfig
 from workings.config.keys import PHASES
 from workings.config.kinds import RUN_TYPES, AnyRun
 from workings.config.older import settle
 from workings.config.overrides import Assignment, Overrides, read_overrides
+from workings.config.pipeline import PipelineConfig
 from workings.config.problems import explain
-from workings.config.run import EvalConfig, GRPOConfig, PipelineConfig, SampleConfig, SFTConfig
+from workings.config.sample import SampleConfig
+from workings.config.sft import SFTConfig
 from workings.config.sources import (
     GROUP_SECTIONS,
     Source,

@@ -6,14 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from workings.config.run import (
-    BatchConfig,
-    CheckpointConfig,
-    DataConfig,
-    OptimizerConfig,
-    Run,
-)
 from workings.config.section import Section
+from workings.config.sections import BatchConfig, CheckpointConfig, DataConfig, OptimizerConfig, Run
 from workings.errors import ConfigError, unknown_name
 
 SFT_TERM = "sft"

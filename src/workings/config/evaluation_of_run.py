@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from workings.config.evaluation import EvalConfig, HeldOutConfig
 from workings.config.kinds import SamplingRun, TrainingRun
-from workings.config.run import DatasetConfig, EvalConfig, HeldOutConfig, SFTConfig
+from workings.config.sections import DatasetConfig
+from workings.config.sft import SFTConfig
 
 
 def validation_dataset(run: TrainingRun) -> DatasetConfig | None:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from workings.config.run import (
+from workings.config.sections import (
     BatchConfig,
     CheckpointConfig,
     DataConfig,
@@ -17,8 +17,8 @@ from workings.config.run import (
     RewardConfig,
     Run,
     SamplingConfig,
-    check_normalize_constant,
 )
+from workings.config.sft import check_normalize_constant
 from workings.errors import ConfigError
 
 

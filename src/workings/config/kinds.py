@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from workings.config.dpo import DPOConfig
+from workings.config.evaluation import EvalConfig
 from workings.config.expert_iteration import ExpertIterationConfig
-from workings.config.run import (
-    EvalConfig,
-    GRPOConfig,
-    PipelineConfig,
-    SampleConfig,
-    SFTConfig,
-)
+from workings.config.grpo import GRPOConfig
+from workings.config.pipeline import PipelineConfig
+from workings.config.sample import SampleConfig
+from workings.config.sft import SFTConfig
 
 AnyRun = (
     SFTConfig

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from workings.config.run import DataConfig, GRPOConfig, ModelConfig, RewardConfig, SFTConfig
+from workings.config.grpo import GRPOConfig
+from workings.config.sections import DataConfig, ModelConfig, RewardConfig
+from workings.config.sft import SFTConfig
 from workings.earlier.managers import DatasetLoader, DatasetProcessor, ModelManager
 from workings.earlier.pipelines import GRPOTrainingPipeline, SFTTrainingPipeline
 from workings.earlier.prompts import PromptConfig

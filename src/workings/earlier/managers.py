@@ -16,7 +16,7 @@ from workings.cli.build import (
     split_problems,
     training_prompting,
 )
-from workings.config.run import DataConfig, ModelConfig
+from workings.config.sections import DataConfig, ModelConfig
 from workings.data.encoding import EncodedDemonstration
 from workings.data.loaded import Loaded
 from workings.data.templates import PromptTemplate

@@ -7,7 +7,8 @@ from pathlib import Path
 from workings.cli.folders import run_folder
 from workings.cli.grpo_runs import run_grpo
 from workings.cli.runs import run_sft
-from workings.config.run import GRPOConfig, SFTConfig
+from workings.config.grpo import GRPOConfig
+from workings.config.sft import SFTConfig
 from workings.training.checkpointer import RunPaths
 from workings.training.progress import TrainResult
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from workings.config.grpo import GRPOConfig
 from workings.config.objective_settings import ResolvedObjective
-from workings.config.run import GRPOConfig
 from workings.data.sampler import PromptSampler
 from workings.data.traces import EncodedTrace
 from workings.errors import ConfigError, TrainingError

@@ -23,8 +23,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+from workings.config.grpo import GRPOConfig
 from workings.config.objective_settings import ResolvedObjective
-from workings.config.run import GRPOConfig
 from workings.data.sampler import PromptSampler
 from workings.models.weights import named_full_weights
 from workings.objectives.entropy import applied_entropy_coefficient, next_entropy_coefficient

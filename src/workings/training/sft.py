@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from workings.config.run import SFTConfig
+from workings.config.sft import SFTConfig
 from workings.data.encoding import EncodedDemonstration, TrainedTokens
 from workings.data.sampler import BatchSampler
 from workings.seeds import derive_seed

@@ -10,8 +10,8 @@ from itertools import chain, groupby
 import torch
 from torch import Tensor, nn
 
+from workings.config.grpo import GRPOConfig
 from workings.config.objective_settings import ResolvedObjective
-from workings.config.run import GRPOConfig
 from workings.data.sampler import rank_share
 from workings.objectives.corrections import behaviour_logprobs, correction_weights
 from workings.objectives.reductions import StepTotals

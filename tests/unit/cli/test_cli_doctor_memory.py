@@ -15,7 +15,8 @@ from workings.cli.doctor.memory import (
     training_memory,
 )
 from workings.cli.doctor.model_files import ModelFiles, read_model_files
-from workings.config.run import GRPOConfig, LoraConfig, ModelConfig
+from workings.config.grpo import GRPOConfig
+from workings.config.sections import LoraConfig, ModelConfig
 from workings.models.lora import add_lora
 from workings.objectives.logprobs import DEFAULT_CHUNK_BYTES
 

@@ -14,7 +14,9 @@ import yaml
 import workings
 from workings.cli.main import main
 from workings.config.compose import compose
-from workings.config.run import GRPOConfig, PipelineConfig, SampleConfig
+from workings.config.grpo import GRPOConfig
+from workings.config.pipeline import PipelineConfig
+from workings.config.sample import SampleConfig
 from workings.errors import (
     ConfigError,
     DataError,

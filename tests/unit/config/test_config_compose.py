@@ -10,8 +10,9 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 
 from workings.config.compose import compose, compose_dict, compose_with_notes
+from workings.config.grpo import GRPOConfig
 from workings.config.kinds import RUN_TYPES
-from workings.config.run import GRPOConfig, SFTConfig
+from workings.config.sft import SFTConfig
 from workings.errors import ConfigError
 
 Write = Callable[[str, str], str]

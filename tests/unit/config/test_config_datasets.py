@@ -8,7 +8,7 @@ import pytest
 
 from workings.config.compose import compose
 from workings.config.datasets import BENCHMARK_NAMES, expand_datasets, named_dataset
-from workings.config.run import DatasetConfig
+from workings.config.sections import DatasetConfig
 from workings.config.sources import choices_of, shipped_folder
 from workings.config.trees import Tree
 from workings.errors import ConfigError

@@ -12,7 +12,7 @@ from workings.config.compose import compose, compose_with_notes
 from workings.config.dpo import PREFERENCE_LOSSES, SFT_TERM, DPOConfig
 from workings.config.dump import dump_yaml
 from workings.config.fields import find_setting
-from workings.config.run import OptimizerConfig
+from workings.config.sections import OptimizerConfig
 from workings.errors import ConfigError
 from workings.objectives.preference import PreferenceLoss
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from workings.config.compose import compose
 from workings.config.dump import dump_yaml, resolved
 from workings.config.kinds import RUN_TYPES
-from workings.config.run import SFTConfig
+from workings.config.sft import SFTConfig
 from workings.config.sources import shipped_names
 
 SHIPPED = [(kind, name) for kind in RUN_TYPES for name in shipped_names(kind)]

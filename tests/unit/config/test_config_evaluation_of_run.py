@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from workings.config.evaluation import HeldOutConfig
 from workings.config.evaluation_of_run import evaluation_of, validation_dataset
-from workings.config.run import DatasetConfig, GRPOConfig, HeldOutConfig, SFTConfig
+from workings.config.grpo import GRPOConfig
+from workings.config.sections import DatasetConfig
+from workings.config.sft import SFTConfig
 
 TYPES = {"sft": SFTConfig, "grpo": GRPOConfig}
 

@@ -8,7 +8,7 @@ import pytest
 
 from workings.config.fields import describe_type, find_setting, settings_of
 from workings.config.kinds import RUN_TYPES
-from workings.config.run import LoraConfig, SamplingConfig
+from workings.config.sections import LoraConfig, SamplingConfig
 
 
 @pytest.mark.parametrize(

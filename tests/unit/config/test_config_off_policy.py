@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from workings.config.run import GRPOConfig, OffPolicyConfig, ReplayConfig
+from workings.config.grpo import GRPOConfig
+from workings.config.off_policy import OffPolicyConfig, ReplayConfig
 from workings.errors import ConfigError
 
 

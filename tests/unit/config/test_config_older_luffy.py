@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from workings.config.compose import compose
+from workings.config.grpo import GRPOConfig
 from workings.config.older_luffy import EARLIER_KEYS, REWARDS
-from workings.config.run import GRPOConfig
 from workings.errors import ConfigError
 
 # What the scripts share, without paths, machines and the sampling engine's own memory settings.

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from workings.config.run import (
+from workings.config.evaluation import EvalConfig
+from workings.config.grpo import GRPOConfig
+from workings.config.pipeline import PipelineConfig
+from workings.config.sections import (
     DataConfig,
-    EvalConfig,
     EvaluationConfig,
     GreedySamplingConfig,
-    GRPOConfig,
     OptimizerConfig,
-    PipelineConfig,
-    SFTConfig,
 )
+from workings.config.sft import SFTConfig
 from workings.errors import ConfigError
 
 MODEL = {"name_or_path": "m"}

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from workings.config.run import GRPOConfig, PipelineConfig, SFTConfig
+from workings.config.grpo import GRPOConfig
+from workings.config.pipeline import PipelineConfig
+from workings.config.sft import SFTConfig
 from workings.errors import ConfigError
 
 

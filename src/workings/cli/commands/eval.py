@@ -34,7 +34,8 @@ from workings.cli.evaluation_report import evaluation_report
 from workings.cli.folders import open_folder, run_folder
 from workings.cli.sampling_text import describe_sampling
 from workings.config.dump import resolved
-from workings.config.run import DataConfig, DatasetConfig, EvalConfig
+from workings.config.evaluation import EvalConfig
+from workings.config.sections import DataConfig, DatasetConfig
 from workings.errors import ConfigError
 from workings.evaluation.evaluate import RESPONSES_FILE, evaluate, regrade
 from workings.evaluation.reports import SUMMARY_FILE, read_summary, write_results

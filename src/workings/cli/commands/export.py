@@ -8,7 +8,7 @@ from workings.cli.console import write_data, write_note
 from workings.cli.folders import CONFIG, model_card
 from workings.cli.saved_models import SavedModel, find_saved_model
 from workings.config.compose import compose
-from workings.config.run import Run
+from workings.config.sections import Run
 from workings.config.sources import kind_of
 from workings.errors import ConfigError, ModelError, unknown_name
 from workings.models.export import ExportFormat, export_model

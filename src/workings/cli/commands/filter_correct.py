@@ -11,7 +11,7 @@ from workings.cli.build import (
     demonstrations_at,
 )
 from workings.cli.console import write_data, write_note
-from workings.config.run import SFTConfig
+from workings.config.sft import SFTConfig
 from workings.data.templates import load_template
 from workings.errors import ConfigError, DataError
 from workings.evaluation.filter_correct import (

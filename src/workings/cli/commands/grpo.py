@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workings.cli.console import write_data
 from workings.cli.grpo_runs import run_grpo
-from workings.config.run import GRPOConfig
+from workings.config.grpo import GRPOConfig
 
 
 def run(config: GRPOConfig, *, resume: str | None) -> int:

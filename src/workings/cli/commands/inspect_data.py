@@ -21,14 +21,12 @@ from workings.cli.console import write_data
 from workings.cli.preference_runs import encoded_pairs, preferences_at, split_pairs
 from workings.cli.token_text import end_tokens, token_lines
 from workings.config.dpo import DPOConfig
+from workings.config.evaluation import EvalConfig
 from workings.config.kinds import AnyRun, SamplingRun, TrainingRun
-from workings.config.run import (
-    DatasetConfig,
-    EvalConfig,
-    PipelineConfig,
-    SampleConfig,
-    SFTConfig,
-)
+from workings.config.pipeline import PipelineConfig
+from workings.config.sample import SampleConfig
+from workings.config.sections import DatasetConfig
+from workings.config.sft import SFTConfig
 from workings.data.inspection import TokenView, view_prompt, view_tokens
 from workings.data.lengths import length_percentile
 from workings.errors import ConfigError

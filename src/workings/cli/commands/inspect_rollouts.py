@@ -22,7 +22,7 @@ from workings.cli.console import write_data, write_note
 from workings.cli.folders import CONFIG
 from workings.cli.rollout_text import describe_batch, describe_group, marks_of
 from workings.cli.sampling_text import describe_sampling
-from workings.config.run import GRPOConfig
+from workings.config.grpo import GRPOConfig
 from workings.config.sources import read_yaml
 from workings.config.trees import look_up
 from workings.errors import ConfigError, DataError

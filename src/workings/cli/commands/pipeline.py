@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workings.cli.console import write_data, write_note
 from workings.cli.stages import run_pipeline
-from workings.config.run import PipelineConfig
+from workings.config.pipeline import PipelineConfig
 from workings.evaluation.tables import format_difference, stages_table
 
 

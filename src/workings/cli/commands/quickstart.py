@@ -12,7 +12,7 @@ from typing import Any
 from workings.cli.console import write_data
 from workings.cli.folders import run_folder
 from workings.cli.stages import PipelineResult, run_pipeline, stage_folder
-from workings.config.run import PipelineConfig
+from workings.config.pipeline import PipelineConfig
 from workings.errors import ConfigError
 from workings.evaluation.metrics import PairedDifference
 from workings.evaluation.plots import plot_quickstart

@@ -13,7 +13,7 @@ from workings.cli.build import (
 )
 from workings.cli.console import write_data, write_note
 from workings.cli.sampling_text import describe_sampling
-from workings.config.run import SampleConfig
+from workings.config.sample import SampleConfig
 from workings.data.encoding import encode_prompt
 from workings.rollout.collect import collect_groups
 from workings.seeds import derive_seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workings.cli.console import write_data
 from workings.cli.runs import run_sft
-from workings.config.run import SFTConfig
+from workings.config.sft import SFTConfig
 
 
 def run(config: SFTConfig, *, resume: str | None) -> int:

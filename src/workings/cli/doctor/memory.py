@@ -12,7 +12,7 @@ from workings.cli.doctor.findings import Finding, fail, ok, warn
 from workings.cli.doctor.model_files import ModelFiles, text_config
 from workings.config.dpo import DPOConfig
 from workings.config.kinds import SamplingRun, TrainingRun
-from workings.config.run import LoraConfig
+from workings.config.sections import LoraConfig
 from workings.models.placement import choose_device, choose_dtype
 from workings.objectives.logprobs import DEFAULT_CHUNK_BYTES
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from workings.config.run import ModelConfig
+from workings.config.sections import ModelConfig
 from workings.errors import ModelError
 from workings.models.gguf import convert_gguf
 from workings.models.lora import adapter_base

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from workings.cli.doctor.findings import Finding, ok, warn
-from workings.config.run import RewardConfig
+from workings.config.sections import RewardConfig
 from workings.data.tags import Tags
 from workings.rewards.four_classes import answer_right
 from workings.rewards.reward import Reward, grade_groups

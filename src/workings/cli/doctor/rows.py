@@ -9,8 +9,11 @@ from workings.cli.build import build_grader, demonstrations_at, describe_loaded,
 from workings.cli.doctor.findings import Finding, ok, warn
 from workings.cli.preference_runs import preferences_at, split_pairs
 from workings.config.dpo import DPOConfig
+from workings.config.evaluation import EvalConfig
 from workings.config.kinds import SamplingRun, TrainingRun
-from workings.config.run import DatasetConfig, EvalConfig, SampleConfig, SFTConfig
+from workings.config.sample import SampleConfig
+from workings.config.sections import DatasetConfig
+from workings.config.sft import SFTConfig
 from workings.data.loaded import Loaded
 from workings.types import Demonstration, PreferencePair, Problem
 

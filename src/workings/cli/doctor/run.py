@@ -33,16 +33,14 @@ from workings.cli.doctor.special import special_token_findings
 from workings.cli.folders import CONFIG, run_folder
 from workings.cli.sampling_text import describe_sampling
 from workings.config.dpo import DPOConfig
+from workings.config.evaluation import EvalConfig
 from workings.config.expert_iteration import ExpertIterationConfig
+from workings.config.grpo import GRPOConfig
 from workings.config.kinds import AnyRun, SamplingRun, TrainingRun
-from workings.config.run import (
-    EvalConfig,
-    GRPOConfig,
-    PipelineConfig,
-    SampleConfig,
-    SamplingConfig,
-    SFTConfig,
-)
+from workings.config.pipeline import PipelineConfig
+from workings.config.sample import SampleConfig
+from workings.config.sections import SamplingConfig
+from workings.config.sft import SFTConfig
 from workings.data.encoding import EncodedDemonstration, encode_demonstrations
 from workings.data.lengths import length_percentile
 from workings.errors import WorkingsError
