@@ -175,6 +175,22 @@ def test_E8_bnpo_depends_on_the_microbatches_by_definition():
         assert total == pytest.approx(wanted, abs=1e-12)
 
 
+def test_local_token_mean_is_the_mean_over_microbatches_of_their_token_means():
+    mask = length_mask((2, 6, 3))
+    logprobs = torch.zeros(3, 6, dtype=torch.float64, requires_grad=True)
+    advantages = torch.tensor([[1.0], [-1.0], [4.0]], dtype=torch.float64)
+    totals, total = totals_of((2, 6, 3), num_microbatches=2), 0.0
+    for rows in ([0, 1], [2]):
+        loss = loss_of(logprobs[rows], mask[rows], advantages[rows], totals, "local_token_mean")
+        loss.backward()
+        total += loss.item()
+    assert total == pytest.approx(((6 - 2) / 8 - 4) / 2, abs=1e-12)
+    for row, slope in enumerate((-1 / 16, 1 / 16, -4 / 6)):
+        assert logprobs.grad[row][mask[row]].tolist() == pytest.approx(
+            [slope] * int(mask[row].sum()), abs=1e-12
+        )
+
+
 @pytest.mark.parametrize(
     ("reduction", "wanted"),
     [("prompt_mean", -0.25), ("token_mean", 0.0), ("seq_mean_token_mean", -1 / 3)],
