@@ -278,8 +278,6 @@ def _replayed(source: Source, state: TrainerState, clock: Stopwatch) -> Drawn:
     if source.replay is None:
         raise ConfigError("the objective replays; give train_grpo its replay")
     if source.ranks.size > 1:
-        raise TrainingError("objective.replay runs on one process")
-    if source.ranks.size > 1:
         raise ConfigError("objective.replay runs on one process: the buffer is not shared yet")
     config, replay = source.config, source.replay
     seed = derive_seed(config.seed, "replay")
