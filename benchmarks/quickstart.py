@@ -1,6 +1,6 @@
 """Collect finished quickstarts, one per seed, into benchmarks/results/quickstart.json.
 
-    python benchmarks/learning/quickstart.py [--wall-clock SECONDS,SECONDS,...] FOLDER [FOLDER ...]
+    python benchmarks/quickstart.py [--wall-clock SECONDS,SECONDS,...] FOLDER [FOLDER ...]
 
 A folder is what `make quickstart ARGS=seed=N` leaves in runs/quickstart; all folders must have
 answered the same held-out problems. `--wall-clock` gives, once per folder, the seconds that the
@@ -21,7 +21,7 @@ from workings.cli.stages import BASE, CONTROL, GRPO, SFT
 from workings.evaluation.compare import compare_folders
 from workings.evaluation.metrics import PairedDifference
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "quickstart.json"
 PICTURE = ROOT / "docs" / "images" / "quickstart.png"
 STAGES = (BASE, SFT, GRPO, CONTROL)

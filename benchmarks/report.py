@@ -34,6 +34,7 @@ FIELDS = frozenset(
     {"name", "value", "unit", "low", "high", "n", "seeds", "peer", "peer_value", "ratio", "note"}
 )
 BY_SEED = re.compile(r"(.+), seed (\d+)")
+ONLY_IN_FULL = frozenset({"learning"})  # shown on the page of all results, not in the README
 MAIN_VERSIONS = ("python", "torch", "transformers", "workings")
 
 
@@ -44,7 +45,9 @@ def blocks(folder: Path = RESULTS) -> Blocks:
     picture = f"![{alt}](%s)" if PICTURE.is_file() else NO_PICTURE
     return {
         README: {
-            "results": describe_all(files, heading="###"),
+            "results": describe_all(
+                [file for file in files if file["benchmark"] not in ONLY_IN_FULL], heading="###"
+            ),
             "picture": picture.replace("%s", "docs/images/quickstart.png"),
         },
         QUICKSTART: {
