@@ -2,18 +2,14 @@
 
 The course's tests import these names from `adapters` beside them, as `tests.adapters` or
 `.adapters`; arguments and results are the course's. Every adapter is one call into the library, and
-the docstring of what it calls says more.
-
-The two adapters that fill in the Alpaca template take the course's own file of it where there is
-one, in `cs336_alignment/prompts` below the working directory or beside `tests`, since its wording
-decides the token ids. Elsewhere they take the template `alpaca` of this library.
+the docstring of what it calls says more. The two adapters that fill in the Alpaca template take
+this library's `alpaca`, which is the published text.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,8 +18,6 @@ from torch.utils.data import DataLoader, Dataset
 
 from workings.grading.course_answers import parse_gsm8k_response, parse_mmlu_response
 from workings.training import course, course_data
-
-ALPACA_FILE = Path("cs336_alignment") / "prompts" / "alpaca_sft.prompt"
 
 
 def run_tokenize_prompt_and_output(
@@ -152,7 +146,7 @@ def get_packed_sft_dataset(
 ) -> Dataset[dict[str, Tensor]]:
     """Items {"input_ids", "labels"}, (seq_length,) each, of documents packed end to end."""
     return course_data.get_packed_sft_dataset(
-        tokenizer, os.fspath(dataset_path), seq_length, shuffle, template=_alpaca()
+        tokenizer, os.fspath(dataset_path), seq_length, shuffle
     )
 
 
@@ -189,11 +183,4 @@ def run_compute_per_instance_dpo_loss(
         prompt,
         response_chosen,
         response_rejected,
-        template=_alpaca(),
     )
-
-
-def _alpaca() -> str:
-    """The course's template file where it is, else the name of this library's template."""
-    places = [Path.cwd() / ALPACA_FILE, Path(__file__).parents[1] / ALPACA_FILE]
-    return next((str(path) for path in places if path.is_file()), "alpaca")

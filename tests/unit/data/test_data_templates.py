@@ -66,7 +66,11 @@ def test_prime_family() -> None:
 
 
 def test_instruction_templates() -> None:
-    assert filled("alpaca").endswith("### Instruction:\n2+2?\n\n### Response:\n")
+    # The published text of Stanford Alpaca for an instruction without input.
+    assert filled("alpaca") == (
+        "Below is an instruction that describes a task. Write a response that appropriately "
+        "completes the request.\n\n### Instruction:\n2+2?\n\n### Response:\n"
+    )
     assert filled("zero_shot").startswith("# Instruction\n")
     assert filled("zero_shot").endswith("# Query:\n```2+2?```\n\n# Answer:\n```")
     assert load_template("zero_shot").stop == ("# Query:",)

@@ -69,15 +69,20 @@ def test_sft_batches_are_one_epoch_and_the_last_may_be_short():
     assert sorted(shuffled) == [[n] for n in range(75)]
 
 
-def test_the_adapter_takes_the_courses_own_template(file, tmp_path, monkeypatch):
-    prompts = tmp_path / "cs336_alignment" / "prompts"
-    prompts.mkdir(parents=True)
-    text = "Own words.\n{instruction}\n### Response:\n{response}\n"
-    (prompts / "alpaca_sft.prompt").write_text(text)
-    tokenizer = tiny_tokenizer()
+def test_sft_adapter_fills_the_published_alpaca_text(file, tmp_path, monkeypatch):
+    # A prompt file of the course beside the tests changes nothing: the wording is the same.
     monkeypatch.chdir(tmp_path)
-    dataset = adapters.get_packed_sft_dataset(tokenizer, file, 10, False)
-    assert tokenizer.decode(dataset[0]["input_ids"].tolist()) == "Own words."
-    monkeypatch.chdir(file.anchor)
-    dataset = adapters.get_packed_sft_dataset(tokenizer, file, 10, False)
-    assert tokenizer.decode(dataset[0]["input_ids"].tolist()) != "Own words."
+    tokenizer = tiny_tokenizer(add_bos=True)
+    text = (
+        "Below is an instruction that describes a task. Write a response that appropriately "
+        "completes the request.\n\n### Instruction:\nWhat is {n}?\n\n### Response:\nIt is {n}."
+    )
+    ids = [
+        token
+        for n in range(30)
+        for token in (*tokenizer.encode(text.format(n=n)), tokenizer.eos_token_id)
+    ]
+    dataset = adapters.get_packed_sft_dataset(tokenizer, file, 64, False)
+    assert len(dataset) == (len(ids) - 1) // 64
+    found = [token for item in dataset for token in item["input_ids"].tolist()]
+    assert found == ids[: len(found)]
