@@ -131,8 +131,8 @@ class _ChunkedLogprobs(torch.autograd.Function):
             logprobs[rows] = chosen - normalisers[rows]
             log_p = logits.sub_(normalisers[rows, None])
             p = log_p.exp()
-            # A logit of -inf has p = 0 and log p = -inf; its term is 0, not NaN.
-            entropies[rows] = -torch.einsum("nv,nv->n", p, log_p.clamp_(min=-1e4))
+            # entr(0) is 0, and a sum keeps in float32 what a dot product over V terms would lose.
+            entropies[rows] = torch.special.entr(p, out=log_p).sum(-1)
             kept = p if needs_grad else None
         ctx.kept = kept
         ctx.save_for_backward(hidden, targets, weight, bias, normalisers, entropies)

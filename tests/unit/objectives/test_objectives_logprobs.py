@@ -123,6 +123,23 @@ def test_entropy_examples():
     assert compute_entropy(torch.tensor([0.0, 0.0, -math.inf])).item() == pytest.approx(math.log(2))
 
 
+def test_entropy_of_a_large_vocabulary_is_exact_to_float32():
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(8, 4, generator=generator)
+    weight = torch.randn(150_000, 4, generator=generator)
+    scores = token_logprobs(hidden, torch.arange(8), head_weight=weight)
+    want = compute_entropy((hidden @ weight.T).double())
+    torch.testing.assert_close(scores.entropies.double(), want, rtol=0, atol=2e-5)
+
+
+def test_a_logit_of_minus_infinity_adds_no_entropy():
+    bias = torch.tensor([0.0, 0.0, -math.inf])
+    scores = token_logprobs(
+        torch.ones(1, 2), torch.tensor([0]), head_weight=torch.zeros(3, 2), head_bias=bias
+    )
+    assert scores.entropies.item() == pytest.approx(math.log(2), abs=1e-6)
+
+
 def test_selective_log_softmax_equals_log_softmax():
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(3, 5, 11, generator=generator, dtype=torch.float64)
