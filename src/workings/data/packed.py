@@ -15,15 +15,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from workings.data.files import Rows, read_file
 from workings.data.order import epoch_order
 from workings.data.templates import PromptTemplate
 from workings.data.tokenizer import Tokenizer
 from workings.errors import DataError, TemplateError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,8 @@ def pack_documents(
     >>> pack_documents([[1, 2, 3], [4, 5, 6, 7, 8]], 4).labels.tolist()
     [[2, 3, 4, 5]]
     """
+    import numpy as np  # here, since reading documents alone does without
+
     if length < 1:
         raise DataError(f"windows of {length} ids; expected a length of at least 1")
     order = epoch_order(len(documents), seed=seed) if shuffle else range(len(documents))
