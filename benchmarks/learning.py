@@ -241,14 +241,21 @@ def main(arguments: Sequence[str]) -> int:
         for method in given.methods
     ]
     failed = run_all(tasks, jobs=given.jobs)
-    command = " ".join(["python", "benchmarks/learning.py", *arguments])
-    content = json.dumps(collect(tasks, command=command, commit=given.commit), indent=2) + "\n"
+    content = json.dumps(collect(tasks, command=command(given), commit=given.commit), indent=2)
     for path in [given.out / "learning.json", *([RECORD] if given.record else [])]:
-        path.write_text(content, encoding="utf-8")
+        path.write_text(content + "\n", encoding="utf-8")
         print(f"{path} is written")
     for line in failed:
         print(line, file=sys.stderr)
     return 1 if failed else 0
+
+
+def command(given: argparse.Namespace) -> str:
+    """The options that change the numbers, as they would be typed."""
+    words = ["python benchmarks/learning.py"]
+    words += [f"--methods {','.join(given.methods)}"] if given.methods != list(METHODS) else []
+    words += [f"--seeds {','.join(map(str, given.seeds))}"] if given.seeds != list(SEEDS) else []
+    return " ".join([*words, f"--device {given.device}"])
 
 
 def parser() -> argparse.ArgumentParser:
