@@ -296,7 +296,9 @@ def train_grpo(
         statistics = rollout_statistics(
             groups, format_right=format_right, answer_right=answer_right
         )
-        flat.update(state.step, statistics)
+        # Samples that are all wrong teach beside a right trace, or against a baseline.
+        num_flat = sum(not any(line) for line in credit.by_row)
+        flat.update(state.step, replace(statistics, num_flat_groups=num_flat))
         if evaluate is not None and due(state.step, config.evaluation.every_steps):
             evaluation = evaluate(state.step)
             state = after_evaluation(state, evaluation)

@@ -429,3 +429,18 @@ def test_grpo_nothing_trained_is_a_step_without_a_loss(tmp_path):
     assert [row["loss"] for row in loop.rows] == [0.0, 0.0]
     assert [row["trained_tokens"] for row in loop.rows] == [0, 0]
     assert loop.moved == 0
+
+
+@pytest.mark.parametrize(
+    ("objective", "warns"),
+    [
+        ({"preset": "dr_grpo"}, True),
+        ({"preset": "luffy"}, False),  # the trace is right, so the group is not flat
+        ({"preset": "no_baseline"}, True),  # 0 is what every sample is worth
+    ],
+)
+def test_grpo_flat_groups_are_warned_about_where_they_teach_nothing(objective, warns, tmp_path):
+    loop = Loop(tmp_path, lambda request, index: WRONG, objective=objective, max_steps=5).run()
+    log = (tmp_path / "run.log").read_text(encoding="utf-8")
+    assert ("groups were flat in the last 5 steps" in log) == warns
+    assert (loop.moved > 0) == (objective["preset"] == "luffy")
