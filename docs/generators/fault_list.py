@@ -44,7 +44,7 @@ PROBES: dict[str, str] = {
     "A11b": "after resuming, all remaining steps run",
     "A11c": "resuming a finished run says so, with its own exit code",
     "A11d": "a damaged checkpoint is skipped with a warning, and the one before is used",
-    "A11e": "optimizer, schedule, order and random draws are all restored",
+    "A11e": "optimizer, schedule, order, random draws, controllers and replay are all restored",
     "A12a": "every prompt is used equally often, and equal rewards give no advantage",
     "A12b": "a group filter keeps or drops whole groups",
     "A12c": "the gold answer stays with its question",

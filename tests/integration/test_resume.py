@@ -153,15 +153,15 @@ def test_signals_finish_the_step_and_save(model, straight, tmp_path, number, cod
     arguments = grpo_arguments(model, tmp_path, name="run")
     script = (
         "import os, sys\n"
-        "from workings.training import grpo\n"
+        "from workings.training import draw\n"
         "from workings.cli.main import main\n"
-        "grade = grpo.grade_groups\n"
+        "grade = draw.grade_groups\n"
         "calls = []\n"
         "def grade_groups(groups, reward):\n"
         "    calls.append(1)\n"
         f"    if len(calls) == 3: os.kill(os.getpid(), {int(number)})\n"
         "    return grade(groups, reward)\n"
-        "grpo.grade_groups = grade_groups\n"
+        "draw.grade_groups = grade_groups\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     done = subprocess.run(
