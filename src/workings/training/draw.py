@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from workings.config.grpo import GRPOConfig
@@ -97,16 +97,30 @@ def draw_batch(
         prompts, cursor = source.sampler.next_batch(state.cursor)
         drawn = Drawn(groups=_sampled(source, prompts, state, clock), cursor=cursor)
         if objective.dynamic_sampling == "replace":
-            drawn = _refilled(drawn, seed=derive_seed(source.config.seed, "refill", state.step))
+            drawn = _refilled(
+                drawn,
+                _compared_apart(source, objective),
+                seed=derive_seed(source.config.seed, "refill", state.step),
+            )
     if objective.advantage == "remax":
         drawn = replace(drawn, baselines=_greedy_rewards(source, drawn.groups, state, clock))
     return drawn
 
 
-def is_informative(group: RolloutGroup) -> bool:
-    """True where the group's rewards differ, so that its advantages are not all 0."""
-    rewards = [rollout.reward for rollout in group.rollouts if rollout.reward is not None]
-    return len(rewards) > 1 and max(rewards) > min(rewards)
+def is_informative(group: RolloutGroup, components: Collection[str] = ()) -> bool:
+    """True where the group's rewards differ, so that its advantages are not all 0.
+
+    `components` are parts of the reward of which one that differs is enough (gdpo).
+    """
+    usable = [rollout for rollout in group.rollouts if rollout.reward is not None]
+    columns = [[rollout.reward for rollout in usable]]
+    columns += [[rollout.components.get(name, 0.0) for rollout in usable] for name in components]
+    return any(len(set(column)) > 1 for column in columns)
+
+
+def _compared_apart(source: Source, objective: ResolvedObjective) -> Collection[str]:
+    """Components of the reward that the advantage compares one by one."""
+    return source.reward.weights if objective.advantage == "gdpo" else ()
 
 
 def _sampled(
@@ -152,12 +166,13 @@ def _filtered(
     cursor, number, num_drawn = state.cursor, 0, 0
     kept: list[RolloutGroup] = []
     rewards: list[float] = []
+    apart = _compared_apart(source, objective)
     wanted = -1
     while number < objective.max_gen_batches:
         prompts, cursor = source.sampler.next_batch(cursor)
         wanted = len(prompts) if wanted < 0 else wanted
         groups = _sampled(source, prompts, state, clock, number=number)
-        kept += [group for group in groups if is_informative(group)]
+        kept += [group for group in groups if is_informative(group, apart)]
         rewards += [r.reward for group in groups for r in group.rollouts if r.reward is not None]
         num_drawn += len(groups)
         number += 1
@@ -180,15 +195,16 @@ def _filtered(
     return Drawn(groups=kept[:wanted], cursor=cursor, metrics=metrics)
 
 
-def _refilled(drawn: Drawn, *, seed: int) -> Drawn:
+def _refilled(drawn: Drawn, apart: Collection[str], *, seed: int) -> Drawn:
     """Groups of equal rewards are replaced by copies of informative ones, in a seeded order."""
-    informative = [number for number, group in enumerate(drawn.groups) if is_informative(group)]
+    teaches = [is_informative(group, apart) for group in drawn.groups]
+    informative = [number for number, useful in enumerate(teaches) if useful]
     if not informative:
         return replace(drawn, metrics={"refilled_groups": 0.0})
     informative.sort(key=lambda number: derive_seed(seed, number))
     groups, num_refilled = [], 0
-    for group in drawn.groups:
-        if not is_informative(group):
+    for group, useful in zip(drawn.groups, teaches, strict=True):
+        if not useful:
             group = drawn.groups[informative[num_refilled % len(informative)]]
             num_refilled += 1
         groups.append(group)

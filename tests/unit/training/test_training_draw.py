@@ -19,7 +19,7 @@ from grpo_loop import (
 )
 from workings.errors import ConfigError, TrainingError
 from workings.rewards.components import Component
-from workings.rewards.reward import Reward
+from workings.rewards.reward import Reward, build_reward
 from workings.training.distributed import Ranks
 from workings.training.draw import Source, draw_batch, is_informative
 from workings.training.metrics import Stopwatch
@@ -156,6 +156,26 @@ def test_a12b_grpo_a_run_with_a_filter_resumes_exactly(tmp_path):
     straight, second = assert_resumes_exactly(make, tmp_path, at=2)
     assert max(row["gen_batches"] for row in straight.rows) > 1
     assert second.result.state.cursor == straight.result.state.cursor > 8
+
+
+def test_grpo_filter_keeps_equal_sums_of_components_that_differ_for_gdpo(tmp_path):
+    """Right and short, or wrong and long: 1 + 0 and 0 + 1 teach gdpo, and nobody else."""
+
+    def long(prompts, completions, answer, **columns):
+        return [float(text.endswith(".")) for text in completions]
+
+    for advantage, kept in (("gdpo", 2), ("group", 0)):
+        loop = Loop(
+            tmp_path / advantage,
+            lambda request, index: RIGHT if index % 2 else WRONG + ".",
+            objective={**DAPO, "advantage": advantage, "when_short": "proceed"},
+            reward=build_reward(
+                "question_only", extra_components=(Component(name="long", function=long),)
+            ),
+        )
+        result = draw(loop)
+        assert {r.reward for group in result.groups for r in group.rollouts} <= {1.0}
+        assert len(result.groups) == kept
 
 
 def test_grpo_replace_repeats_informative_groups(tmp_path):
