@@ -4,7 +4,7 @@
                                   [--out runs/learning] [--record]
 
 SmolLM2-135M-Instruct, sums of four digits, 500 held-out problems answered greedily before and
-after. The methods of a seed share its start, which is trained once: `start`, where about a sixth of
+after. The methods of a seed share its start, which is trained once: `start`, where about a third of
 the problems come out right, and for demonstrations `short_sums`, which gets none right, so that
 `luffy` and `on_policy_noclip` begin without reward. Any run can be repeated by itself on two CPU
 cores in ten minutes. Finished runs in --out are kept, a stopped run goes on where it was. The
