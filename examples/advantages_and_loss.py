@@ -10,6 +10,7 @@ import torch
 from workings import (
     StepTotals,
     group_advantages,
+    level_log_ratio,
     sft_loss,
     surrogate_loss,
     token_weights,
@@ -38,8 +39,14 @@ def main() -> None:
     mask = torch.arange(6) < torch.tensor([[2], [6]])
     logprobs = torch.full((2, 6), -1.5, requires_grad=True)
     advantages = torch.tensor([[1.0], [-1.0]])
+    old_logprobs = logprobs.detach()
     per_token = surrogate_loss(
-        logprobs, logprobs.detach(), advantages, surrogate="ppo_clip", epsilon=0.2, epsilon_high=0.2
+        logprobs,
+        old_logprobs,
+        level_log_ratio(logprobs, old_logprobs, mask, level="token"),
+        advantages,
+        surrogate="ppo_clip",
+        epsilon=0.2,
     )
     totals = StepTotals(num_rows=2, num_tokens=8)
     for reduction in REDUCTIONS:

@@ -34,7 +34,8 @@ def test_a_setting_shows_its_type_its_default_and_its_meaning() -> None:
 
 def test_shipped_configurations_are_listed() -> None:
     assert describe_settings("grpo").splitlines()[0] == (
-        "Configurations: cs336_grpo, grpo, quickstart"
+        "Configurations: cs336_grpo, dapo, dr_grpo, exgrpo, grpo, gspo, luffy, luffy_on_policy, "
+        "luffy_rl_sft, quickstart"
     )
 
 
