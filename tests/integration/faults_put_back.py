@@ -300,9 +300,9 @@ def rows_filtered_one_by_one(patch: Patch) -> None:
     """What a reward of 0 stands for is dropped, and the group with it is judged by the rest."""
 
     def make(function: Any) -> Any:
-        def judged(group: Any) -> bool:
+        def judged(group: Any, *components: Any) -> bool:
             rows = tuple(rollout for rollout in group.rollouts if rollout.reward)
-            return bool(function(dataclasses.replace(group, rollouts=rows)))
+            return bool(function(dataclasses.replace(group, rollouts=rows), *components))
 
         return judged
 
