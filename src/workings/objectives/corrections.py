@@ -8,24 +8,13 @@ unless the caller takes `dropped_rows` out of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from workings.config.objective import Correction
 from workings.objectives.ratios import MAX_LOG_RATIO
-
-Correction = Literal[
-    "none",
-    "tis_token",
-    "icepop",
-    "seq_product_truncate",
-    "seq_product_mask",
-    "geometric_truncate",
-    "geometric_mask",
-    "k3_reject",
-    "off_policy_seq_mask",
-]
 
 CORRECTIONS: tuple[str, ...] = get_args(Correction)
 # Bounds that a correction reads, with defaults (objectives reference, section 5). None: no default

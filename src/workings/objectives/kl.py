@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from workings.config.objective import KLEstimator
 from workings.objectives.ratios import MAX_LOG_RATIO
-
-KLEstimator = Literal["k1", "abs", "k2", "k3", "k1_plus", "k3_plus", "k3_is"]
 
 KL_ESTIMATORS: tuple[str, ...] = get_args(KLEstimator)
 # Largest relative error that moves the adaptive coefficient (Ziegler et al., 1909.08593).

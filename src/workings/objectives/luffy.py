@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from workings.config.objective import Shaping
 from workings.objectives.ratios import MAX_LOG_RATIO, at_least_float32
-from workings.objectives.shaping import Shaping, shaped, shaped_ratio
+from workings.objectives.shaping import shaped, shaped_ratio
 
 # Added to a recorded probability (luffy reference, 1.4).
 PROBABILITY_FLOOR = 1e-6

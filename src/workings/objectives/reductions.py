@@ -8,19 +8,12 @@ does not depend on how the step is cut up (objectives reference, rule 2).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
-Reduction = Literal[
-    "seq_mean_token_mean",
-    "token_mean",
-    "local_token_mean",
-    "seq_mean_token_sum_norm",
-    "seq_mean_token_sum",
-    "prompt_mean",
-]
+from workings.config.objective import Reduction
 
 REDUCTIONS: tuple[str, ...] = get_args(Reduction)
 

@@ -8,14 +8,13 @@ may not be representable, and compute in float32 or wider.
 from __future__ import annotations
 
 import math
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
+from workings.config.objective import Shaping
 from workings.objectives.ratios import MAX_LOG_RATIO, at_least_float32
-
-Shaping = Literal["no_reshape", "ratio", "square_root", "pow", "logp", "p_logp"]
 
 SHAPINGS: tuple[str, ...] = get_args(Shaping)
 

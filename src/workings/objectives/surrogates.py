@@ -9,42 +9,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
+from workings.config.objective import SURROGATE_CONSTANTS, Surrogate
 from workings.objectives.ratios import MAX_LOG_RATIO, at_least_float32
-
-Surrogate = Literal[
-    "logp",
-    "ratio",
-    "ppo_clip",
-    "cispo",
-    "sapo",
-    "vespo",
-    "gmpo",
-    "dppo_tv",
-    "clip_cov",
-    "kl_cov",
-    "dro",
-]
 
 SURROGATES: tuple[str, ...] = get_args(Surrogate)
 # Keywords that each surrogate reads; `surrogate_loss` refuses any other.
-SURROGATE_KEYWORDS: dict[str, tuple[str, ...]] = {
-    "logp": (),
-    "ratio": (),
-    "ppo_clip": ("epsilon", "epsilon_high", "dual_clip"),
-    "cispo": ("cap_low", "cap_high"),
-    "sapo": ("tau_positive", "tau_negative"),
-    "vespo": ("vespo_positive", "vespo_negative"),
-    "gmpo": (),
-    "dppo_tv": ("tv_low", "tv_high", "ratio_cap", "log_ratio_penalty"),
-    "clip_cov": ("epsilon", "epsilon_high", "dual_clip"),
-    "kl_cov": ("kl_cov_coef",),
-    "dro": ("dro_beta",),
-}
+SURROGATE_KEYWORDS = SURROGATE_CONSTANTS
 # Surrogates that treat the tokens of `selection` apart.
 COVARIANCE_SURROGATES = frozenset({"clip_cov", "kl_cov"})
 # VESPO looks at weights within [1e-8, e^20].

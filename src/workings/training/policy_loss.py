@@ -57,8 +57,8 @@ def policy_gradient_loss(
         logprobs, mask = scores.logprobs, batch.mask
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs
         own = mask & ~batch.off_policy
-        behaviour = behaviour_logprobs(batch.sampling_logprobs, batch.kept_mass)
-        correction = _correction(objective, batch, logprobs, old, behaviour, own)
+        log_ratios = _log_ratios(objective, logprobs, old, own, batch.advantages)
+        correction = correction_of(objective, batch, logprobs, old)
         weights = token_weights(
             mask,
             totals,
@@ -67,7 +67,7 @@ def policy_gradient_loss(
             prompt_tokens=batch.group_tokens,
             dtype=logprobs.dtype,
         )
-        token_loss, kept = _token_loss(objective, batch, logprobs, old, own, correction)
+        token_loss, kept = _token_loss(objective, batch, logprobs, old, log_ratios, own, correction)
         policy = scale * weighted_loss(token_loss, torch.where(kept, weights, 0.0))
         terms = {"policy": policy}
         if beta > 0 and objective.kl_in == "loss":
@@ -80,7 +80,9 @@ def policy_gradient_loss(
             traced = mask & batch.off_policy
             nll = torch.where(traced, -logprobs, 0.0).sum()
             terms["sft"] = objective.sft_loss_coef * nll / max(totals.num_off_policy_tokens, 1)
-        sums, maxima = _measured(objective, batch, scores, old, own, behaviour, correction)
+        sums, maxima = _measured(
+            objective, batch, scores, old, log_ratios.detach(), own, correction
+        )
         return LossOutput(
             loss=torch.stack(list(terms.values())).sum(),
             sums={
@@ -99,12 +101,12 @@ def _token_loss(
     batch: MicroBatch,
     logprobs: Tensor,
     old: Tensor,
+    log_ratios: Tensor,
     own: Tensor,
     correction: CorrectionWeights | None,
 ) -> tuple[Tensor, Tensor]:
     """Loss of every token [B, T], and which tokens count: those left out stay in denominators."""
     advantages = batch.advantages.to(logprobs.dtype)
-    log_ratios = _log_ratios(objective, logprobs, old, own, batch.advantages)
     weights = None if correction is None else correction.weights
     if objective.on_shaping != "no_reshape":
         clips = objective.surrogate == "ppo_clip"
@@ -176,21 +178,20 @@ def _recorded(objective: ResolvedObjective, batch: MicroBatch) -> Tensor | None:
     return batch.recorded_logprobs if objective.use_teacher_probs or objective.replay else None
 
 
-def _correction(
-    objective: ResolvedObjective,
-    batch: MicroBatch,
-    logprobs: Tensor,
-    old: Tensor,
-    behaviour: Tensor,
-    own: Tensor,
+def correction_of(
+    objective: ResolvedObjective, batch: MicroBatch, logprobs: Tensor, old: Tensor
 ) -> CorrectionWeights | None:
-    """Weights for the mismatch of sampler and trainer; 1 where the engine has no score."""
+    """Weights for the mismatch of sampler and trainer; None where the objective has no correction.
+
+    A token without a score of the engine has the weight 1. `logprobs` [B, T] are of the weights in
+    training, `old` [B, T] of those at the rollout.
+    """
     if objective.correction == "none":
         return None
     return correction_weights(
         old,
-        behaviour,
-        own,
+        behaviour_logprobs(batch.sampling_logprobs, batch.kept_mass),
+        batch.mask & ~batch.off_policy,
         correction=objective.correction,
         cap=objective.correction_cap,
         low=objective.correction_low,
@@ -218,8 +219,8 @@ def _measured(
     batch: MicroBatch,
     scores: ResponseScores,
     old: Tensor,
+    log_ratios: Tensor,
     own: Tensor,
-    behaviour: Tensor,
     correction: CorrectionWeights | None,
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Sums over tokens, and maxima, for the log. Ratios are raw: not clipped, not corrected."""
@@ -227,7 +228,7 @@ def _measured(
     ratio = log_ratio(logprobs, old).exp()
     gap = (old - batch.sampling_logprobs).abs()
     scored = own & ~torch.isnan(gap)
-    mismatch = mismatch_ratio(old, behaviour)
+    mismatch = mismatch_ratio(old, behaviour_logprobs(batch.sampling_logprobs, batch.kept_mass))
     sums = {
         "tokens": mask.sum(),
         "own": own.sum(),
@@ -244,7 +245,7 @@ def _measured(
     }
     if objective.epsilon is not None and objective.epsilon_high is not None:
         regions = clipped_tokens(
-            _log_ratios(objective, logprobs, old, own, batch.advantages),
+            log_ratios,
             batch.advantages,
             epsilon=objective.epsilon,
             epsilon_high=objective.epsilon_high,

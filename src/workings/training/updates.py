@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from workings.config.grpo import GRPOConfig
 from workings.config.objective_settings import ResolvedObjective
 from workings.data.sampler import rank_share
-from workings.objectives.corrections import behaviour_logprobs, correction_weights
 from workings.objectives.reductions import StepTotals
 from workings.objectives.selection import (
     clip_cov_tokens,
@@ -25,6 +24,7 @@ from workings.rewards.length import kept_when_masking_overlong
 from workings.training.credit import Advantage
 from workings.training.distributed import Ranks, sum_counts
 from workings.training.packing import Layout, MicroBatch, TrainRow, pack, step_totals
+from workings.training.policy_loss import correction_of
 from workings.training.reference import Reference
 from workings.training.step import score
 from workings.types import RolloutGroup
@@ -220,18 +220,9 @@ def _without_dropped(
     rows = tokens = off_policy = 0
     for batch, now in zip(update.microbatches, current, strict=True):
         old = _logprobs(now) if batch.old_logprobs is None else batch.old_logprobs
-        dropped = correction_weights(
-            old,
-            behaviour_logprobs(batch.sampling_logprobs, batch.kept_mass),
-            batch.mask & ~batch.off_policy,
-            correction=objective.correction,
-            cap=objective.correction_cap,
-            low=objective.correction_low,
-            high=objective.correction_high,
-            threshold=objective.correction_threshold,
-            advantages=batch.advantages,
-            logprobs=_logprobs(now),
-        ).dropped_rows
+        correction = correction_of(objective, batch, _logprobs(now), old)
+        assert correction is not None, "only corrections that drop rows are renormalised"
+        dropped = correction.dropped_rows
         mask = batch.mask & ~dropped[:, None]
         rows += int((batch.mask.any(1) & dropped).sum())
         tokens += int((batch.mask & ~mask).sum())
