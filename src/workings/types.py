@@ -105,12 +105,14 @@ class Grade:
     Attributes:
         verdict: see `Verdict`.
         tier: the tier that decided ("string", "number", ..., "peer"), None where none did.
+        reason: why, in one sentence for people, e.g. "the units differ: kg and g".
         extracted: the answer text taken from the response, before normalisation.
         milliseconds: from the start of work on this pair to the verdict.
     """
 
     verdict: Verdict
     tier: str | None = None
+    reason: str | None = None
     extracted: str | None = None
     milliseconds: float = 0.0
 
