@@ -18,14 +18,14 @@ from collections.abc import Hashable, Sequence
 from types import TracebackType
 
 from workings.errors import GradingError
-from workings.grading.batch import Reply
 from workings.grading.cache import LruCache
 from workings.grading.extraction import extract_answer, extract_boxes
 from workings.grading.gold import gold_fault, read, unboxed
-from workings.grading.launcher import Launcher
 from workings.grading.policy import GRADER_VERSION, GradingPolicy
-from workings.grading.pool import WorkerPool
 from workings.grading.tiers import decide
+from workings.grading.workers.batch import Reply
+from workings.grading.workers.launcher import Launcher
+from workings.grading.workers.pool import WorkerPool
 from workings.types import Grade, Verdict
 
 _LOG = logging.getLogger(__name__)

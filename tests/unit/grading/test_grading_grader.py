@@ -16,9 +16,9 @@ import pytest
 
 from workings.errors import GradingError
 from workings.grading import grader as grader_module
-from workings.grading.batch import Reply
 from workings.grading.grader import Grader, grade, shared_grader
 from workings.grading.policy import GradingPolicy
+from workings.grading.workers.batch import Reply
 from workings.types import Verdict
 
 MAX_FALSE_POSITIVES = 1

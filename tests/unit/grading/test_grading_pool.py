@@ -16,10 +16,10 @@ import psutil
 import pytest
 
 from workings.errors import ConfigError, GradingError
-from workings.grading import worker
-from workings.grading.batch import Reply
-from workings.grading.launcher import FreshInterpreters
-from workings.grading.pool import WorkerPool
+from workings.grading.workers import worker
+from workings.grading.workers.batch import Reply
+from workings.grading.workers.launcher import FreshInterpreters
+from workings.grading.workers.pool import WorkerPool
 from workings.types import Verdict
 
 posix_only = pytest.mark.skipif(os.name != "posix", reason="needs fork and signals")
@@ -185,7 +185,7 @@ def test_a_forgotten_pool_leaves_no_process() -> None:
 def test_an_exception_while_waiting_leaves_the_pool_usable(
     pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from workings.grading import batch
+    from workings.grading.workers import batch
 
     def interrupted(*_: object, **__: object) -> list[object]:
         raise KeyboardInterrupt
@@ -344,7 +344,7 @@ def test_memory_and_cpu_are_limited_within_what_is_allowed(tmp_path: Path) -> No
         tmp_path,
         """
         import resource
-        from workings.grading.worker import _limit_cpu, _limit_memory
+        from workings.grading.workers.worker import _limit_cpu, _limit_memory
         resource.setrlimit(resource.RLIMIT_CPU, (50, 50))
         _limit_memory(400 << 20)
         _limit_memory(800 << 20)  # may not be raised again

@@ -13,8 +13,8 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 
 from workings.errors import ConfigError, GradingError
-from workings.grading.batch import Batch, Reply
-from workings.grading.launcher import Launcher, Worker, default_launcher
+from workings.grading.workers.batch import Batch, Reply
+from workings.grading.workers.launcher import Launcher, Worker, default_launcher
 
 
 class WorkerPool:

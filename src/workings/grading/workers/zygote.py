@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
-from workings.grading.worker import die_with_parent, open_connection, serve
+from workings.grading.workers.worker import die_with_parent, open_connection, serve
 
 FRAME = struct.Struct("!cq")
 READY, FAILED, FORK, FORKED, KILL = b"R", b"X", b"F", b"P", b"K"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 
 from workings.errors import GradingError
-from workings.grading.launcher import START_SECONDS, Worker
-from workings.grading.worker import STARTED
+from workings.grading.workers.launcher import START_SECONDS, Worker
+from workings.grading.workers.worker import STARTED
 
 FIRST_TRY_SHARE, SECOND_TRY_SHARE = 0.4, 0.55
 """How one deadline is divided, so that a second try on an idle worker still ends within it."""

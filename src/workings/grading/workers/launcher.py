@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Protocol
 
 from workings.errors import GradingError
-from workings.grading import zygote
+from workings.grading.workers import zygote
 
 START_SECONDS = 120.0
 """Most seconds that a fresh interpreter may take to import the libraries on a loaded machine."""
@@ -99,7 +99,7 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = _python(
-                f"from workings.grading.zygote import main; "
+                f"from workings.grading.workers.zygote import main; "
                 f"main({theirs.fileno()}, {self._memory_bytes})",
                 theirs.fileno(),
             )
@@ -152,7 +152,7 @@ class FreshInterpreters:
             handle = theirs.fileno()
             with theirs:
                 process = _python(
-                    f"from workings.grading.worker import main; "
+                    f"from workings.grading.workers.worker import main; "
                     f"main({handle}, {self._memory_bytes})",
                     handle,
                 )
