@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 OPENING_BOX = r"\\(?:boxed|fbox)\s*\{"
 TOKENS = re.compile(rf"(?P<box>{OPENING_BOX})|(?P<open>\{{)|(?P<close>\}})|\\.", re.DOTALL)
 """Braces that count: `\\{` and `\\}` are consumed as escapes, `\\\\` before a `}` too."""
 
 _BRACKETS = re.compile(r"[(\[{]|[)\]}]")
-_SPLITS = re.compile(r"(?P<open>\\?[(\[{])|(?P<close>\\?[)\]}])|(?P<comma>[,;])|\\.", re.DOTALL)
+_NESTING = (
+    r"(?P<escaped>\\\\)"
+    r"|(?P<open>\\begin\{[a-z*]+\}|\\(?:langle|lfloor|lceil|lvert)(?![a-zA-Z])|\\?[(\[{])"
+    r"|(?P<close>\\end\{[a-z*]+\}|\\(?:rangle|rfloor|rceil|rvert)(?![a-zA-Z])|\\?[)\]}])"
+)
 
 
 def peel(content: str) -> str | None:
@@ -89,21 +94,35 @@ def encloses(text: str) -> bool:
     return False
 
 
-def split_list(text: str) -> list[str]:
-    r"""The elements of `text` between commas and semicolons that stand in no bracket.
+@lru_cache(maxsize=64)
+def _with_nesting(separator: str) -> re.Pattern[str]:
+    return re.compile(rf"(?P<separator>{separator})|{_NESTING}|\\.", re.DOTALL)
 
-    >>> split_list(r"(1,3), \{2,5\}; 7")
-    ['(1,3)', '\\{2,5\\}', '7']
+
+def split_top(text: str, separator: str) -> tuple[list[str], list[str]]:
+    r"""(pieces, separators) of `text` at every match of `separator` that stands in no bracket.
+
+    Kinds of brackets are not told apart, so that half-open intervals count.
+
+    >>> split_top(r"(1,3), \{2,5\}; 7", "[,;]")
+    (['(1,3)', '\\{2,5\\}', '7'], [',', ';'])
     """
-    elements: list[str] = []
+    pieces: list[str] = []
+    separators: list[str] = []
     depth = start = 0
-    for match in _SPLITS.finditer(text):
+    for match in _with_nesting(separator).finditer(text):
         if match["open"]:
             depth += 1
         elif match["close"]:
             depth = max(depth - 1, 0)
-        elif match["comma"] and depth == 0:
-            elements.append(text[start : match.start()].strip())
+        elif match["separator"] and depth == 0:
+            pieces.append(text[start : match.start()].strip())
+            separators.append(match[0].strip())
             start = match.end()
-    elements.append(text[start:].strip())
-    return elements
+    pieces.append(text[start:].strip())
+    return pieces, separators
+
+
+def split_list(text: str) -> list[str]:
+    """The elements of `text` between commas and semicolons that stand in no bracket."""
+    return split_top(text, "[,;]")[0]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workings.grading.braces import is_balanced, max_depth, split_list
+from workings.grading.answers import Answer, Collection, Named
+from workings.grading.braces import is_balanced, max_depth
 from workings.grading.cache import remembered
 from workings.grading.extraction import has_box, last_box
-from workings.grading.normalise import canonical, normalise, without_name
-from workings.grading.number import Number, read_number
+from workings.grading.normalise import compact, normalise
+from workings.grading.reading import read_answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,35 +18,35 @@ class Reading:
 
     Attributes:
         text: normalised LaTeX.
-        name: the name in front ("x" of "x = 5"), None where there is none.
-        body: `text` without that name.
-        number: the number that `body` is, if it is one.
+        form: its canonical form; two texts with one form are the same answer.
+        answer: what it was read as.
     """
 
     text: str
-    name: str | None
-    body: str
-    number: Number | None
+    form: str
+    answer: Answer
 
     @property
     def num_elements(self) -> int:
-        """Elements of the bare or braced list that `body` is; 1 where it is none."""
-        body = self.body
-        if body.startswith("\\{") and body.endswith("\\}"):
-            body = body[2:-2]
-        return 1 if self.number is not None else len(split_list(body))
+        """Elements of the list that it is; 1 where it is none."""
+        answer = self.answer.answer if isinstance(self.answer, Named) else self.answer
+        if isinstance(answer, Collection) and answer.brackets in ("", "{}"):
+            return len(answer.items)
+        return 1
 
 
-@remembered
 def read(answer: str) -> Reading:
     """`answer` as the tiers see it; works on golds and answers alike.
 
-    >>> read(r"x = \\dfrac12.").body
-    '\\\\frac{1}{2}'
+    >>> read(r"x = \\dfrac12.").text
+    'x = \\\\frac{1}{2}'
     """
     text = normalise(answer)
-    name, body = without_name(text)
-    return Reading(text=text, name=name, body=body, number=read_number(body))
+    return Reading(text=text, form=compact(text), answer=read_answer(text))
+
+
+read_gold = remembered(read)
+"""As `read`; golds come back with every sample of their problem and are read once."""
 
 
 @remembered
@@ -69,12 +70,13 @@ def gold_fault(gold: object, *, max_length: int, max_nesting: int) -> str | None
     text = unboxed(gold)
     if not is_balanced(text):
         return "its braces are not balanced"
-    if not canonical(text):
-        return "it is empty"
-    if not any(character.isalnum() or character in "∅{}∞" for character in canonical(text)):
-        return f"it holds no number, word or symbol: {text!r:.80}"
     if len(text) > max_length:
         return f"it has {len(text)} characters; at most {max_length} can be compared"
     if max_depth(text) > max_nesting:
         return f"its brackets nest deeper than {max_nesting}"
+    form = read_gold(text).form
+    if not form:
+        return "it is empty"
+    if not any(character.isalnum() or character in "∅{}∞" for character in form):
+        return f"it holds no number, word or symbol: {text!r:.80}"
     return None

@@ -4,9 +4,9 @@ extract ── None ──> no_answer
    │ answer
 cache ── hit ──> Grade
    │
-string, number (in process) ── decided ──> Grade
+string, number, structure (in process) ── decided ──> Grade
    │ open
-peer (worker process, deadline) ──> equal, undecided, refused, timeout, internal_error
+expression, peer (worker process, deadline) ──> any verdict
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import logging
 import threading
 import time
 from collections.abc import Hashable, Sequence
+from dataclasses import asdict
 from types import TracebackType
 
 from workings.errors import GradingError
 from workings.grading.cache import LruCache
 from workings.grading.extraction import extract_answer, extract_boxes
-from workings.grading.gold import gold_fault, read, unboxed
+from workings.grading.gold import gold_fault, read_gold, unboxed
 from workings.grading.policy import GRADER_VERSION, GradingPolicy
 from workings.grading.tiers import decide
 from workings.grading.workers.batch import Reply
@@ -31,6 +32,11 @@ from workings.types import Grade, Verdict
 _LOG = logging.getLogger(__name__)
 _UNCACHED = frozenset([Verdict.TIMEOUT, Verdict.INTERNAL_ERROR])
 _DEFAULT_POLICY = GradingPolicy()
+NOTHING_FOUND = {
+    "boxed": "no closed, non-empty box after the thinking",
+    "tag": "no answer tag with something in it after the thinking",
+    "lenient": "no box, no answer tag and no marked line after the thinking",
+}
 
 
 class Grader:
@@ -128,27 +134,29 @@ class Grader:
         if answer is None or not isinstance(gold, str) or "," not in gold:
             return answer
         boxes = extract_boxes(response)
-        if len(boxes) > 1 and len(boxes) == read(unboxed(gold)).num_elements:
+        if len(boxes) > 1 and len(boxes) == read_gold(unboxed(gold)).num_elements:
             return ", ".join(boxes)
         return answer
 
     def _decide(self, answer: str | None, gold: str) -> Grade | None:
         """The grade where it is known, or needs no worker."""
         start = time.perf_counter()
-        if self.check_gold(gold) is not None:
-            return Grade(verdict=Verdict.BAD_GOLD, extracted=answer)
+        fault = self.check_gold(gold)
+        if fault is not None:
+            return Grade(verdict=Verdict.BAD_GOLD, reason=f"the gold: {fault}", extracted=answer)
         if answer is None:
-            return Grade(verdict=Verdict.NO_ANSWER)
+            return Grade(verdict=Verdict.NO_ANSWER, reason=NOTHING_FOUND[self.policy.extraction])
         key = self._key(answer, gold)
         grade = self._cache.get(key)
         if grade is not None:
             return grade
         decision = decide(answer, unboxed(gold), self.policy)
-        if decision is None and "peer" in self.policy.tiers:
+        if decision is None:
             return None
         grade = Grade(
-            verdict=decision.verdict if decision else Verdict.UNDECIDED,
-            tier=decision.tier if decision else None,
+            verdict=decision.verdict,
+            tier=decision.tier,
+            reason=decision.reason,
             extracted=answer,
             milliseconds=1e3 * (time.perf_counter() - start),
         )
@@ -159,9 +167,9 @@ class Grader:
     def _ask_workers(self, pairs: Sequence[tuple[str, str]]) -> list[Grade]:
         if not pairs:
             return []
+        policy = asdict(self.policy)
         tasks = [
-            {"answer": read(answer).text, "gold": read(unboxed(gold)).text}
-            for answer, gold in pairs
+            {"answer": answer, "gold": unboxed(gold), "policy": policy} for answer, gold in pairs
         ]
         grades: list[Grade] = []
         for (answer, gold), reply in zip(pairs, self._pool.run(tasks), strict=True):
@@ -196,18 +204,28 @@ _SHARED_LOCK = threading.Lock()
 def _grade_of_reply(answer: str, gold: str, reply: Reply) -> Grade:
     milliseconds = 1e3 * reply.seconds
     if reply.answer is None:
-        return Grade(verdict=Verdict.TIMEOUT, extracted=answer, milliseconds=milliseconds)
-    verdict = Verdict(reply.answer["verdict"] or Verdict.INTERNAL_ERROR)
+        return Grade(
+            verdict=Verdict.TIMEOUT,
+            reason=f"no verdict within {reply.seconds:.1f} s, tried twice",
+            extracted=answer,
+            milliseconds=milliseconds,
+        )
+    verdict = Verdict(str(reply.answer["verdict"] or Verdict.INTERNAL_ERROR))
     if verdict is Verdict.INTERNAL_ERROR:
         _LOG.error(
             "grader error on answer %.200r, gold %.200r: %s", answer, gold, reply.answer["detail"]
         )
     return Grade(
         verdict=verdict,
-        tier=reply.answer["tier"],
+        tier=_text_or_none(reply.answer["tier"]),
+        reason=_text_or_none(reply.answer["reason"] or reply.answer["detail"]),
         extracted=answer,
         milliseconds=milliseconds,
     )
+
+
+def _text_or_none(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
 def _same_length(answers: Sequence[object], golds: Sequence[object]) -> None:

@@ -5,29 +5,34 @@ from __future__ import annotations
 import re
 
 from workings.grading.braces import peel
-from workings.grading.cache import remembered
 from workings.grading.symbols import to_latex
 
 _DROPPED = re.compile(
     r"(?P<keep>\\\\|\\\$|\\[{}])"
     r"|\\(?:left|right|middle|[bB]igg?[lrm]?)(?![a-zA-Z])\s*\.?"
+    r"|\\(?:vec|mathbf|boldsymbol)(?=\s+[a-zA-Z])"
     r"|\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|rm|bf|it)(?![a-zA-Z])"
     r"|\\(?:color|hspace|vspace|phantom)\s*\*?\{[^{}]{0,64}\}"
     r"|\\textcolor\s*\{[^{}]{0,64}\}"
     r"|\$|\\[()\[\]]"
 )
 _SPACES = re.compile(
-    r"(?P<keep>\\\\|\\[{}])|\\(?:[,;:! ]|quad|qquad|thinspace|enspace)(?![a-zA-Z])|~|\s+"
+    r"(?P<keep>\\\\|\\[{}])|\\[,;:! ]|\\(?:quad|qquad|thinspace|enspace)(?![a-zA-Z])|~|\s+"
 )
 _THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\,|\\!,)(?=\d{3}(?!\d))")
 _FRACTION_MACRO = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _BARE_FRACTION = re.compile(
     r"\\frac\s*(?:(?P<a>\d)\s*(?P<b>\d)|(?P<c>\d)\s*(?=\{)|(?P<d>\{[^{}]*\})\s*(?P<e>\d))"
 )
+_CHOOSE = re.compile(r"\{?([^{}\\]{1,40}?)\s*\\choose(?![a-zA-Z])\s*([^{}\\]{1,40})\}?")
+_ROW_SPACE = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|cm|mm)\s*\]")
+_UNIT_VECTOR = re.compile(
+    r"\\(?:hat|widehat)\s*\{?\s*(?:\\mathbf\s*\{)?\s*\\?(?P<name>[ijk])(?:math)?(?![a-zA-Z])[\s}]{0,3}"
+)
 _OVER = re.compile(r"\{([^{}]{1,200}?)\\over(?![a-zA-Z])([^{}]{1,200})\}")
 _STYLE_GROUP = re.compile(
     r"\\(?P<text>text|textbf|textit|textrm|textsf|texttt|textnormal|mbox|mathrm)\s*\{"
-    r"|\\(?P<style>mathbf|mathit|mathsf|boldsymbol|bm|mathnormal)\s*\{"
+    r"|\\(?P<style>mathbf|mathit|mathsf|boldsymbol|bm|mathnormal|vec|overrightarrow)\s*\{"
     r"|(?P<open>\{)|(?P<close>\})|\\.",
     re.DOTALL,
 )
@@ -45,7 +50,6 @@ _SYNONYM_OF = {
 }  # fmt: skip
 
 
-@remembered
 def normalise(text: str) -> str:
     r"""`text` as plain LaTeX: one sign per meaning, no style, one fraction form, clean edges.
 
@@ -62,15 +66,20 @@ def normalise(text: str) -> str:
     text = _DROPPED.sub(lambda match: match["keep"] or "", text)
     text = _SPACES.sub(lambda match: match["keep"] or " ", text)
     text = _SYNONYMS.sub(lambda match: _SYNONYM_OF[match[1]], text)
+    if "hat" in text:
+        text = _UNIT_VECTOR.sub(r"\g<name>", text)
+    if "\\\\" in text:
+        text = _ROW_SPACE.sub(r"\\\\ ", text)
     text = _unwrap_styles(text)
     if "frac" in text:
         text = _BARE_FRACTION.sub(_braced_fraction, _FRACTION_MACRO.sub(r"\\frac", text))
+    if "\\choose" in text:
+        text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
     if "\\over" in text:
         text = _OVER.sub(r"\\frac{\1}{\2}", text)
     return peel(_trim(text)) or ""
 
 
-@remembered
 def canonical(text: str) -> str:
     r"""`normalise(text)` without spaces and `\text`: two answers with one form are the same answer.
 
@@ -79,7 +88,16 @@ def canonical(text: str) -> str:
     >>> canonical("1 2") == canonical("12")
     False
     """
-    text = plain_text(normalise(text))
+    return compact(normalise(text))
+
+
+def compact(text: str) -> str:
+    r"""The canonical form of a text that has been normalised.
+
+    >>> compact(r"5\text{ cm}")
+    '5cm'
+    """
+    text = plain_text(text)
     text = _SPACE_BETWEEN_DIGITS.sub(_KEPT_SPACE, text)
     text = _SPACE_AFTER_MACRO.sub(rf"\1{_KEPT_SPACE}", text)
     return "".join(text.split()).replace(_KEPT_SPACE, " ") if text else ""
@@ -165,10 +183,12 @@ def _trim(text: str) -> str:
     while start < end:
         if text[start].isspace():
             start += 1
-        elif text[end - 1].isspace() or (text[end - 1] in ".,;:" and text[end - 3 : end] != "..."):
+        elif (
+            text[end - 1].isspace()
+            or (text[end - 1] in ".,;:" and text[end - 3 : end] != "...")
+            or text[end - 1] == "\\"
+        ):
             end -= 1
-        elif text[end - 2 : end] == "\\\\":
-            end -= 2
         elif text[start] == text[end - 1] == "*":
             start, end = start + 1, end - 1
         else:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from workings.grading.cache import remembered
 from workings.grading.normalise import plain_text
-from workings.grading.units import Unit, conversion, is_known_unit, read_unit
+from workings.grading.units import Unit, conversion, read_unit
 
 MAX_DIGITS = 4000
 """Longer numerals are compared as text: Python refuses to convert more than 4,300 digits."""
@@ -35,10 +35,21 @@ _NUMERAL = re.compile(
 )
 _PERCENT = re.compile(r"(?:\\?%|percent|per cent)\s*")
 _DEGREE = re.compile(r"\^\s*\{?\s*\\circ\s*\}?\s*")
-_WORDS = re.compile(r"(?:[^\W\d_]+\.?(?:\s+|/))*[^\W\d_]+\.?(?:\s*\^\s*\{?\s*[23]\s*\}?)?")
-_VOWEL = re.compile(r"[aeiouyAEIOUY]|[^\x00-\x7f]")
-_FUNCTION_WORD = re.compile(r"\b(?:or|and|to|from|sin|cos|tan|log|ln|sqrt|pi|mod)\b|或|和|且")
-_LAST_LETTER = re.compile(r"(?<=[\d ])[A-Za-z]$")
+_FUNCTION_WORD = re.compile(
+    r"\b(?:or|and|to|from|sin|cos|tan|log|ln|sqrt|pi|mod|of|is|at|if)\b|或|和|且|[+=<>(){}\[\]|!]"
+)
+_UNIT_FRACTION = re.compile(r"\\frac\s*\{\s*([^{}]*?)\s*\}\s*\{\s*([^{}]*?)\s*\}")
+_BRACED_POWER = re.compile(r"\^\{(-?\d)\}")
+_COUNTED = re.compile(r"\s+[^\W\d_]{4,}(?:\s+[^\W\d_]+){0,3}\.?|\s*[\u4e00-\u9fff]+")
+_SCALES = {
+    "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12,
+    "dozen": 12, "百": 100, "千": 1000, "万": 10_000, "亿": 10**8,
+}  # fmt: skip
+_SCALE_WORD = "|".join(_SCALES)
+_SCALE = re.compile(
+    rf"\s*(?:\\text\s*\{{\s*(?P<text>{_SCALE_WORD})(?![A-Za-z])\s*(?P<closed>\}})?"
+    rf"|(?P<bare>{_SCALE_WORD})(?![A-Za-z]))",
+)
 _CURRENCIES = {
     "\\$": "dollar", "€": "euro", "£": "gbp", "¥": "yuan", "₩": "won", "₹": "rupee",
 }  # fmt: skip
@@ -83,13 +94,17 @@ def read_number(text: str) -> Number | None:
     match = _NUMERAL.match(text)
     if match is None or (match["sign"] and match["sign2"]):
         return None
-    tail = _read_tail(text[match.end() :], match["currency"])
+    rest, scale = _without_scale(text[len(match[0].rstrip()) :])
+    tail = read_tail(rest, match["currency"])
     if tail is None:
         return None
     read = _read_value(match)
     if read is None:
         return None
     value, kind, places = read
+    if scale:
+        value, places = value * _SCALES[scale], 0
+        kind = "integer" if value.denominator == 1 else kind
     if "-" in (match["sign"], match["sign2"]):
         value = -value
     percent, unit = tail
@@ -97,13 +112,13 @@ def read_number(text: str) -> Number | None:
     return Number(value=value, kind=kind, places=places, digits=digits, percent=percent, unit=unit)
 
 
-def read_measure(text: str) -> Number | None:
-    """As `read_number`, with a single letter at the end taken for a unit: "7g" beside "7 kg".
-
-    >>> read_number("7g") is None, read_measure("7g").unit == read_unit("gram")
-    (True, True)
-    """
-    return read_number(_LAST_LETTER.sub(r"\\text{\g<0>}", text))
+def _without_scale(tail: str) -> tuple[str, str]:
+    """(rest, scale word) of what stands behind a numeral: "million" of "3 million people"."""
+    match = _SCALE.match(tail)
+    if match is None:
+        return tail, ""
+    scale = match["text"] or match["bare"]
+    return ("\\text{" if match["text"] and not match["closed"] else "") + tail[match.end() :], scale
 
 
 def same_number(answer: Number, gold: Number) -> bool:
@@ -119,6 +134,13 @@ def same_number(answer: Number, gold: Number) -> bool:
     if answer.percent:
         return _same_value(answer, gold, Fraction(1)) or answer.value / 100 == gold.value
     return _same_value(answer, gold, Fraction(1)) or answer.value * 100 == gold.value
+
+
+def unit_factor(answer: Unit | None, gold: Unit | None) -> Fraction | None:
+    """What turns the unit of the answer into that of the gold; None where they do not convert."""
+    if answer is None or gold is None:
+        return Fraction(1)
+    return conversion(answer, gold)
 
 
 def _same_value(answer: Number, gold: Number, scale: Fraction) -> bool:
@@ -177,24 +199,35 @@ def _fraction(numeral: str) -> Fraction:
     return Fraction(cleaned)
 
 
-def _read_tail(tail: str, currency: str | None) -> tuple[bool, Unit | None] | None:
-    """(percent, unit) of what stands behind the numeral; None where it is more than a unit."""
+def read_tail(tail: str, currency: str | None = None) -> tuple[bool, Unit | None] | None:
+    r"""(percent, unit) of what stands behind a value; None where it is more than a unit.
+
+    A single letter is a variable unless it stands in `\text`, and so is a run of unknown letters
+    unless it is a word of its own.
+
+    >>> read_tail(r"\%"), read_tail(r"\text{ apples}")[1].name, read_tail("x"), read_tail("abc")
+    ((True, None), 'apples', None, None)
+    """
     unit = read_unit(_CURRENCIES[currency]) if currency else None
-    if not tail:
+    if not tail.strip():
         return False, unit
-    in_text = tail.startswith("\\text{")
-    words = plain_text(tail).strip()
+    if tail.lstrip().startswith(("\\cdot", "*", "\\times", "-")):
+        return None
+    in_text = "\\text{" in tail
+    words = _UNIT_FRACTION.sub(r"\1/\2", plain_text(tail)).strip()
     if _PERCENT.fullmatch(words):
         return (True, unit) if unit is None else None
     if _DEGREE.fullmatch(words):
         return (False, read_unit("degree")) if unit is None else None
-    if not _WORDS.fullmatch(words) or _FUNCTION_WORD.search(words):
+    if len(words) > 80 or _FUNCTION_WORD.search(_BRACED_POWER.sub(r"^\1", _DEGREE.sub("", words))):
         return None
-    if not (in_text or is_known_unit(words) or (len(words) > 2 and _VOWEL.search(words))):
-        return None
-    if not in_text and len(words) == 1 and words.isascii():
-        return None  # "5m" may be five times m
     spelt = read_unit(words)
-    if spelt is None or (unit is not None and spelt != unit):
+    if spelt is None:
         return None
-    return False, spelt
+    if not in_text and not spelt.is_known and not _COUNTED.fullmatch(tail):
+        return None
+    if not in_text and re.match(r"[A-Za-z](?![A-Za-z])", words) and "/" not in words:
+        return None  # "5m" may be five times m
+    if unit is not None and conversion(spelt, unit) != 1:
+        return None
+    return False, unit or spelt

@@ -8,12 +8,12 @@ from typing import Literal
 from workings.errors import ConfigError, unknown_name
 
 ExtractionPolicy = Literal["boxed", "tag", "lenient"]
-Tier = Literal["string", "number", "structure", "peer"]
+Tier = Literal["string", "number", "structure", "expression", "peer"]
 
 EXTRACTION_POLICIES: tuple[ExtractionPolicy, ...] = ("boxed", "tag", "lenient")
-TIERS: tuple[Tier, ...] = ("string", "number", "structure", "peer")
+TIERS: tuple[Tier, ...] = ("string", "number", "structure", "expression", "peer")
 
-GRADER_VERSION = 1
+GRADER_VERSION = 2
 """Part of every cache key: raise it whenever a change can alter a verdict."""
 
 

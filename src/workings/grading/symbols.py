@@ -18,6 +18,8 @@ _MACROS = {
     "∩": "cap", "∈": "in", "∉": "notin", "⊂": "subset", "⊆": "subseteq", "∅": "emptyset",
     "±": "pm", "∓": "mp", "→": "to", "∖": "setminus",
 }  # fmt: skip
+CIRCLED = 0xE001
+"""① to ⑳ are kept in this private range: NFKC would make them digits, and ①③ thirteen."""
 _PLAIN = {
     **dict.fromkeys("−–—‒―﹣－‐‑", "-"),
     **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad\u200e\u200f\u061c\x00", ""),
@@ -25,6 +27,8 @@ _PLAIN = {
     **dict.fromkeys("⁄∕÷／", "/"),
     "或": " or ", "且": " and ",
     "。": ".", "、": ",", "′": "'", "’": "'", "°": r"^\circ ", "∘": r"\circ ",
+    "¢": r"\text{ cents}", "ı": "i",
+    **{chr(0x2460 + place): chr(CIRCLED + place) for place in range(20)},
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",
     "ℂ": r"\mathbb{C}", "⟨": r"\langle ", "⟩": r"\rangle ",
 }  # fmt: skip

@@ -1,55 +1,114 @@
-"""The tiers that decide in the caller's process: same text, same number, same short structure."""
+"""The tiers in their order: the same text, the same number, the same structure, the same value.
+
+string, number and structure decide in the caller's process. What is still open then goes to a
+worker, which asks the same questions once more with `formulas` at hand, and math-verify at last.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from workings.grading.answers import Answer, Expression
 from workings.grading.braces import max_depth
-from workings.grading.gold import read
-from workings.grading.normalise import canonical
-from workings.grading.number import read_measure, same_number
+from workings.grading.compare import Comparison
+from workings.grading.gold import Reading, read_gold
+from workings.grading.normalise import compact, normalise
+from workings.grading.number import Number
+from workings.grading.outcome import Formulas, Outcome
 from workings.grading.policy import GradingPolicy, Tier
-from workings.grading.structure import same_structure
+from workings.grading.reading import read_answer, read_with_unit
 from workings.types import Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A verdict and the tier that reached it."""
+    """A verdict, the tier that reached it, and why."""
 
     verdict: Verdict
     tier: Tier | None = None
+    reason: str = ""
 
 
-def decide(answer: str, gold: str, policy: GradingPolicy) -> Decision | None:
-    """The verdict of the tiers that need no worker; None where the pair is still open.
+def decide(
+    answer: str, gold: str, policy: GradingPolicy, *, in_worker: bool = False
+) -> Decision | None:
+    """The verdict on an extracted answer; None where only a worker can tell.
 
-    `gold` has been checked (`gold_fault`); `answer` is whatever a model wrote.
+    `gold` has been checked (`gold_fault`); `answer` is whatever a model wrote. A worker always
+    reaches a verdict.
     """
+    strings = "string" in policy.tiers
     if len(answer) > policy.max_answer_length:
-        same_text = "string" in policy.tiers and answer.strip() == gold.strip()
-        return Decision(Verdict.EQUAL, "string") if same_text else Decision(Verdict.REFUSED)
-    if not canonical(answer):
-        return Decision(Verdict.NO_ANSWER)
-    if "string" in policy.tiers and canonical(answer) == canonical(gold):
-        return Decision(Verdict.EQUAL, "string")
+        if strings and answer.strip() == gold.strip():
+            return Decision(Verdict.EQUAL, "string", "the same text")
+        reason = f"{len(answer)} characters; at most {policy.max_answer_length} are read"
+        return Decision(Verdict.REFUSED, None, reason)
+    text = normalise(answer)
+    form = compact(text)
+    right = read_gold(gold)
+    if not form:
+        return Decision(Verdict.NO_ANSWER, None, "the answer is empty")
+    if strings and form == right.form:
+        return Decision(Verdict.EQUAL, "string", "the same text")
     if max_depth(answer) > policy.max_depth:
-        return Decision(Verdict.REFUSED)
-    left, right = read(answer), read(gold)
-    if left.name is not None and right.name is not None and left.name != right.name:
+        return Decision(Verdict.REFUSED, None, f"nested deeper than {policy.max_depth}")
+    left = Reading(text=text, form=form, answer=read_answer(text))
+    if in_worker:
+        return _decide_in_worker(left, right, policy)
+    outcome = compared(left.answer, right.answer, policy)
+    tiers_left = {"expression", "peer"} if outcome.is_open else {"peer"}
+    if outcome.same is None and tiers_left & set(policy.tiers):
         return None
-    if "string" in policy.tiers and canonical(left.body) == canonical(right.body):
-        return Decision(Verdict.EQUAL, "string")
-    number, gold_number = left.number, right.number
-    if number is None and gold_number is not None and gold_number.unit is not None:
-        number = read_measure(left.body)
-    elif gold_number is None and number is not None and number.unit is not None:
-        gold_number = read_measure(right.body)
-    if "number" in policy.tiers and number is not None and gold_number is not None:
-        same = same_number(number, gold_number)
-        return Decision(Verdict.EQUAL if same else Verdict.DIFFERENT, "number")
-    if "structure" in policy.tiers:
-        alike = same_structure(left.body, right.body)
-        if alike is not None:
-            return Decision(Verdict.EQUAL if alike else Verdict.DIFFERENT, "structure")
+    return _decision(outcome)
+
+
+def compared(
+    answer: Answer, gold: Answer, policy: GradingPolicy, formulas: Formulas | None = None
+) -> Outcome:
+    """What the tiers up to the expression tier find; `same` is None where that tier is off."""
+    compare = Comparison(formulas, policy.tiers)
+    outcome = compare(answer, gold)
+    if outcome.same is not True:
+        guess = _with_units(answer, gold)
+        if guess is not None:
+            outcome = compare(*guess)
+    if outcome.same is not None and outcome.tier not in policy.tiers:
+        return Outcome(None, outcome.tier, f"the tier {outcome.tier} is off")
+    return outcome
+
+
+def _decide_in_worker(answer: Reading, gold: Reading, policy: GradingPolicy) -> Decision:
+    from workings.grading.expression.tree import TooCostly
+    from workings.grading.formulas import EvaluatedFormulas
+
+    try:
+        outcome = compared(answer.answer, gold.answer, policy, EvaluatedFormulas())
+    except TooCostly as refusal:
+        return Decision(Verdict.REFUSED, None, str(refusal))
+    if outcome.same is None and "peer" in policy.tiers:
+        from workings.grading.peer import peer_says_equal
+
+        if peer_says_equal(answer.text, gold.text):
+            return Decision(Verdict.EQUAL, "peer", "math-verify finds them equal")
+    return _decision(outcome)
+
+
+def _decision(outcome: Outcome) -> Decision:
+    if outcome.same is None:
+        return Decision(Verdict.UNDECIDED, None, outcome.reason)
+    verdict = Verdict.EQUAL if outcome.same else Verdict.DIFFERENT
+    return Decision(verdict, outcome.tier, outcome.reason)
+
+
+def _with_units(answer: Answer, gold: Answer) -> tuple[Answer, Answer] | None:
+    """The pair with a single letter behind a value taken for a unit, where the other side allows.
+
+    "7g" is seven grams beside "7 kg" and beside a bare 7; "7x" is a product beside everything.
+    """
+    if isinstance(answer, Expression) and isinstance(gold, Number):
+        guess = read_with_unit(answer.text) if answer.unit is None else None
+        return None if guess is None else (guess, gold)
+    if isinstance(gold, Expression) and gold.unit is None and isinstance(answer, Number):
+        guess = read_with_unit(gold.text) if answer.unit is not None else None
+        return None if guess is None else (answer, guess)
     return None

@@ -1,4 +1,8 @@
-"""Units of measure: what a name means and how two of them convert, exactly."""
+"""Units of measure: what a name means and how two of them convert, exactly.
+
+A unit is a product of powers of dimensions and a size: km/h is length^1 time^-1 of size 5/18. A
+counted noun ("18 apples") is a dimension of its own, which converts into nothing else.
+"""
 
 from __future__ import annotations
 
@@ -7,104 +11,208 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-# name -> (dimension, size in the dimension's base unit); plurals are made below.
-_SIZES: dict[str, tuple[str, Fraction]] = {
-    name: (dimension, Fraction(size))
-    for dimension, sizes in {
-        "length": {
-            "mm millimeter millimetre": "1/1000", "cm centimeter centimetre": "1/100",
-            "dm decimeter decimetre": "1/10", "m meter metre": "1",
-            "km kilometer kilometre": "1000",
-            "inch": "127/5000", "ft foot": "381/1250", "yd yard": "1143/1250",
-            "mi mile": "201168/125",
-        },
-        "mass": {
-            "mg milligram": "1/1000", "g gram": "1", "kg kilogram": "1000", "tonne": "1000000",
-            "oz ounce": "45359237/1600000", "lb pound": "45359237/100000",
-        },
-        "volume": {"ml milliliter millilitre": "1/1000", "l liter litre": "1"},
-        "time": {
-            "ms millisecond": "1/1000", "s sec second": "1", "min minute": "60",
-            "h hr hour": "3600", "day": "86400", "week": "604800",
-        },
-        "dollar": {"dollar usd": "1", "cent": "1/100"},
-        "euro": {"euro eur": "1"},
-        "pound sterling": {"gbp": "1"},
-        "yuan": {"yuan rmb cny 元": "1"},
-        "yen": {"yen jpy": "1"},
-        "angle": {"degree deg": "1"},
-    }.items()
-    for names, size in sizes.items()
-    for name in names.split()
+_SIZES: dict[str, dict[str, str]] = {  # dimension -> names of a unit -> its size in the base unit
+    "length": {
+        "nm nanometer nanometre": "1/1000000000", "micrometer micron": "1/1000000",
+        "mm millimeter millimetre 毫米": "1/1000", "cm centimeter centimetre 厘米": "1/100",
+        "dm decimeter decimetre 分米": "1/10", "m meter metre 米": "1",
+        "km kilometer kilometre 千米 公里": "1000", "in inch": "127/5000", "ft foot": "381/1250",
+        "yd yard": "1143/1250", "mi mile": "201168/125",
+    },
+    "mass": {
+        "mg milligram 毫克": "1/1000", "g gram gm 克": "1", "kg kilogram kilo 千克 公斤": "1000",
+        "tonne 吨": "1000000", "oz ounce": "45359237/1600000", "lb pound": "45359237/100000",
+    },
+    "time": {
+        "ns nanosecond": "1/1000000000", "ms millisecond": "1/1000", "s sec second 秒": "1",
+        "min minute 分钟": "60", "h hr hour 小时": "3600", "day 天": "86400", "week 周": "604800",
+    },
+    "year": {"month": "1/12", "yr year 年": "1", "decade": "10", "century": "100"},
+    "dollar": {"dollar usd buck": "1", "cent": "1/100"},
+    "euro": {"euro eur": "1"},
+    "pound sterling": {"gbp": "1", "pence penny": "1/100"},
+    "yuan": {"yuan rmb cny 元": "1", "jiao 角": "1/10"},
+    "yen": {"yen jpy": "1"},
+    "rupee": {"rupee inr rs": "1"},
+    "won": {"won krw": "1"},
+    "angle": {"degree deg 度": "1"},
+    "radian": {"radian rad": "1"},
+    "celsius": {"celsius": "1"},
+    "fahrenheit": {"fahrenheit": "1"},
+    "temperature": {"kelvin": "1"},
+    "current": {"ampere amp": "1", "milliampere": "1/1000"},
+    "amount": {"mol mole": "1"},
+    "gallon": {"gal gallon": "1", "quart": "1/4", "pint": "1/8", "cup": "1/16"},
+    "unit": {"unit": "1"},
 }  # fmt: skip
-_PLURALS = {"feet": "foot", "inches": "inch", "in": "inch", "pence": "gbp"}
-_POWER_WORD = re.compile(r"(square|cubic|sq)\.?\s+(?=\S)")
-_POWER = re.compile(r"\^\{?([23])\}?$")
+_DERIVED: dict[str, tuple[str, Fraction]] = {  # names -> what they stand for, in units above
+    "newton": ("kg m/s^2", Fraction(1)), "kn kilonewton": ("kg m/s^2", Fraction(1000)),
+    "joule": ("kg m^2/s^2", Fraction(1)), "kj kilojoule": ("kg m^2/s^2", Fraction(1000)),
+    "watt": ("kg m^2/s^3", Fraction(1)), "kw kilowatt": ("kg m^2/s^3", Fraction(1000)),
+    "pascal": ("kg/m s^2", Fraction(1)), "kpa kilopascal": ("kg/m s^2", Fraction(1000)),
+    "hz hertz": ("s^-1", Fraction(1)), "khz kilohertz": ("s^-1", Fraction(1000)),
+    "coulomb": ("ampere s", Fraction(1)), "volt": ("kg m^2/s^3 ampere", Fraction(1)),
+    "farad": ("ampere^2 s^4/kg m^2", Fraction(1)), "tesla": ("kg/s^2 ampere", Fraction(1)),
+    "ohm": ("kg m^2/s^3 ampere^2", Fraction(1)),
+    "ml milliliter millilitre 毫升": ("cm^3", Fraction(1)),
+    "l liter litre 升": ("dm^3", Fraction(1)), "hectare": ("m^2", Fraction(10_000)),
+    "mph": ("mile/hour", Fraction(1)), "kph kmh": ("km/hour", Fraction(1)),
+    "erg": ("g cm^2/s^2", Fraction(1)), "dyne": ("g cm/s^2", Fraction(1)),
+}  # fmt: skip
+_CASED = {"A": "ampere", "C": "coulomb", "F": "farad", "K": "kelvin", "Hz": "hz", "Pa": "pascal",
+          "N": "newton", "J": "joule", "W": "watt", "V": "volt", "L": "l", "T": "tesla",
+          "\\Omega": "ohm", "\\mu m": "micron"}  # fmt: skip
+_DEGREES = {"C": "celsius", "F": "fahrenheit", "K": "kelvin"}
+_POUNDS = ("pound", "pounds", "gbp")
+_PLURALS = {"feet": "foot", "inches": "inch", "hertz": "hertz", "celsius": "celsius",
+            "pennies": "penny", "centuries": "century", "men": "man", "women": "woman",
+            "people": "person", "children": "child"}  # fmt: skip
+_NOUN = r"(?:\\Omega|\\mu ?m|\\AA|[^\W\d_]+\.?)"
+_POWER = r"(?:\s*\^\s*\{?\s*(?P<power>-?\s*\d)\s*\}?)?"
+_FRACTION = re.compile(r"\\frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
+_FACTOR = re.compile(
+    rf"\s*(?P<over>/|\bper\b|每)?\s*(?:\\cdot|\*|-)?\s*"
+    rf"(?P<word>(?:square|cubic|sq|cu)\b\.?)?\s*"
+    rf"(?P<degrees>\^\s*\{{?\s*\\circ\s*\}}?|degrees?(?=\s+[CFKcfk]))?\s*"
+    rf"(?P<name>{_NOUN}){_POWER}"
+)
+
+Dimensions = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One unit to a power; `size` in base units is None where the unit cannot convert."""
+    """A product of powers of dimensions, and its size in their base units."""
 
-    dimension: str
-    power: int
-    size: Fraction | None
+    name: str
+    dimensions: Dimensions
+    size: Fraction
+    is_known: bool
 
 
 @lru_cache(maxsize=4096)
-def read_unit(name: str) -> Unit | None:
-    """The unit that `name` spells, a counted noun included; None where it spells none.
+def read_unit(text: str) -> Unit | None:
+    r"""The unit that `text` spells, a counted noun included; None where it spells none.
 
-    >>> read_unit("square inches") == read_unit("inch^2")
+    >>> read_unit("square inches").size == read_unit("inch^2").size
     True
-    >>> read_unit("apples")
-    Unit(dimension='apple', power=1, size=None)
+    >>> read_unit("km/h").size, read_unit("apples").dimensions
+    (Fraction(5, 18), (('apple', 1),))
     """
-    name = name.strip().rstrip(".")
-    power = 1
-    if word := _POWER_WORD.match(name):
-        power = 3 if word[1] == "cubic" else 2
-        name = name[word.end() :]
-    elif mark := _POWER.search(name):
-        power = int(mark[1])
-        name = name[: mark.start()].rstrip()
-    if not name:
+    powers: dict[str, int] = {}
+    size, position, is_known, sign = Fraction(1), 0, True, 1
+    nouns: list[str] = []
+    text = _FRACTION.sub(r"\1/\2", text).strip()
+    while position < len(text):
+        match = _FACTOR.match(text, position)
+        if match is None:
+            return None
+        position = match.end()
+        if match["over"]:
+            sign = -1
+        power = _power_of(match)
+        if power == 0:
+            return None
+        name = match["name"].rstrip(".")
+        unit = _named(_DEGREES.get(name, name) if match["degrees"] else name)
+        if unit is None:
+            nouns.append(_singular(name.lower()))
+            is_known = False
+            continue
+        size *= unit.size ** (sign * power)
+        for dimension, count in unit.dimensions:
+            powers[dimension] = powers.get(dimension, 0) + sign * power * count
+    if nouns:  # "red apples", "beats/lifetime": the words together are one dimension
+        powers[" ".join(nouns)] = 1
+    if not powers:
         return None
-    known = _SIZES.get(name) or _SIZES.get(_singular(name.lower()))
-    if known is not None:
-        dimension, size = known
-        return Unit(dimension, power, size**power)
-    if not name.replace(" ", "").replace("/", "").isalpha():
-        return None
-    return Unit(_singular(name.lower()), power, None)
-
-
-def is_known_unit(name: str) -> bool:
-    """True where `name` is a unit of the table, so that it needs no `\\text` to be read as one."""
-    unit = read_unit(name)
-    return unit is not None and unit.size is not None
+    dimensions = tuple(sorted((key, value) for key, value in powers.items() if value))
+    return Unit(text, dimensions, size, is_known)
 
 
 def conversion(unit: Unit, other: Unit) -> Fraction | None:
     """How many `other` one `unit` is, exactly; None where they do not convert.
+
+    "units" and "square units" stand for any length, and its square.
 
     >>> conversion(read_unit("m"), read_unit("cm"))
     Fraction(100, 1)
     >>> conversion(read_unit("kg"), read_unit("m")) is None
     True
     """
-    if unit == other:
+    if unit.dimensions == other.dimensions:
+        return unit.size / other.size
+    if "unit" in (unit.dimensions[0][0], other.dimensions[0][0]):
+        lengths = [
+            tuple(("length" if name == "unit" else name, power) for name, power in one.dimensions)
+            for one in (unit, other)
+        ]
+        if lengths[0] == lengths[1]:
+            return Fraction(1)
+    if {"mass", "pound sterling"} == {unit.dimensions[0][0], other.dimensions[0][0]}:
+        is_pound = all(one.name in _POUNDS for one in (unit, other))
+        return Fraction(1) if is_pound else None  # "40 pounds" beside "£40"
+    if not unit.is_known and not other.is_known and _same_noun(unit, other):
         return Fraction(1)
-    if (unit.dimension, unit.power) != (other.dimension, other.power):
-        return None
-    if unit.size is None or other.size is None:
-        return None
-    return unit.size / other.size
+    return None
+
+
+def _same_noun(unit: Unit, other: Unit) -> bool:
+    """True where one names the other's noun more closely: "red apples" and "apples"."""
+    names = [unit.dimensions[0][0].split(), other.dimensions[0][0].split()]
+    return len(unit.dimensions) == len(other.dimensions) == 1 and (
+        names[0][-1:] == names[1][-1:] and 1 in (len(names[0]), len(names[1]))
+    )
+
+
+def _power_of(match: re.Match[str]) -> int:
+    power = int((match["power"] or "1").replace(" ", ""))
+    word = match["word"]
+    if word:
+        power *= 3 if word.startswith("cu") else 2
+    return power
+
+
+@lru_cache(maxsize=4096)
+def _named(name: str) -> Unit | None:
+    """The unit of the tables that `name` is, in the singular or plural."""
+    name = _CASED.get(name, name)
+    known = _TABLE.get(name)
+    if known is None and len(name) > 1:
+        known = _TABLE.get(_singular(name.lower()))
+    return known
 
 
 def _singular(name: str) -> str:
     if name in _PLURALS:
         return _PLURALS[name]
+    if len(name) > 3 and name.endswith(("shes", "ches", "xes", "sses")):
+        return name[:-2]
+    if len(name) > 4 and name.endswith("ies"):
+        return name[:-3] + "y"
     if len(name) > 3 and name.endswith("s") and not name.endswith("ss"):
         return name[:-1]
     return name
+
+
+def _make_table() -> dict[str, Unit]:
+    table: dict[str, Unit] = {}
+    for dimension, sizes in _SIZES.items():
+        for names, size in sizes.items():
+            for name in names.split():
+                table[name] = Unit(name, ((dimension, 1),), Fraction(size), True)
+    return table
+
+
+_TABLE = _make_table()
+
+
+def _add_derived() -> None:
+    for names, (meaning, factor) in _DERIVED.items():
+        unit = read_unit(meaning)
+        assert unit is not None, meaning
+        for name in names.split():
+            _TABLE[name] = Unit(name, unit.dimensions, unit.size * factor, True)
+
+
+_add_derived()

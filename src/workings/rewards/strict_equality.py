@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from workings.grading.braces import encloses, split_list
 from workings.grading.cache import remembered
 from workings.grading.extraction import extract_answer
-from workings.grading.gold import read
 from workings.grading.grader import Grader, shared_grader
 from workings.grading.normalise import canonical, normalise, without_name
-from workings.grading.number import Number, read_number, same_number
+from workings.grading.number import Number, read_number, same_number, unit_factor
 from workings.types import Grade, Verdict
 
 Equality = Callable[[Sequence[str | None], Sequence[str]], list[Grade]]
@@ -120,13 +119,17 @@ def _decide_slowly(answer: str, gold: str) -> Grade | tuple[str, str]:
     answer, gold = _without_prose(answer), _without_prose(gold)
     if max(len(answer), len(gold)) > MAX_LENGTH:
         return answer, gold
-    left, right = read(answer).number, read(gold).number
+    left, right = _number(answer), _number(gold)
     if left is not None and right is not None:
         same = (left.unit is None) == (right.unit is None) and same_number(left, right)
         return Grade(
             verdict=Verdict.EQUAL if same else Verdict.DIFFERENT, tier="number", extracted=answer
         )
     return answer, gold
+
+
+def _number(text: str) -> Number | None:
+    return read_number(without_name(normalise(text))[1])
 
 
 def _same_form(answer: str, gold: str) -> bool | None:
@@ -141,7 +144,7 @@ def _same_form(answer: str, gold: str) -> bool | None:
     if _is_integer(left) or _is_integer(right):
         return left is not None and right is not None and _same_integer(left, right)
     if left is not None and right is not None:
-        if left.unit != right.unit:
+        if (left.unit is None) != (right.unit is None) or unit_factor(left.unit, right.unit) != 1:
             return False
         written, gold_written = _as_fraction(answer), _as_fraction(gold)
         if written and gold_written:

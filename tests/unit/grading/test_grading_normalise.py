@@ -120,8 +120,8 @@ def test_normalising_is_total_and_settles(text: str) -> None:
 )  # fmt: skip
 def test_every_step_is_linear(piece: str) -> None:
     text = piece * (16_384 // len(piece))
-    start = time.perf_counter()
+    start = time.process_time()
     canonical(text)
     canonical(text + "x")
     canonical("{" + text)
-    assert time.perf_counter() - start < 0.6
+    assert time.process_time() - start < 0.6

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from workings.grading.normalise import normalise
 from workings.grading.number import Number, read_number, same_number
-from workings.grading.units import Unit, conversion, read_unit
+from workings.grading.units import conversion, read_unit
 
 
 def number(text: str) -> Number | None:
@@ -170,14 +170,18 @@ def test_units_convert_exactly_or_not_at_all() -> None:
     assert convert("cm", "cm^2") is None
     assert read_unit("") is None
     assert read_unit("1x") is None
-    assert read_unit("m/s") == Unit("m/s", 1, None)
+    assert convert("m/s", "km/h") == Fraction(18, 5)
+    assert convert("N", "kg m/s^2") == 1
+    assert convert("red apples", "apples") == 1
+    assert convert("square units", "cm^2") == 1
+    assert convert("units", "cm^2") is None
 
 
 @pytest.mark.parametrize(
     "piece", ["1", "1,", "1,234,", ".", "1 ", "a ", "a/", "-", "\\frac{", "1/"]
 )
 def test_reading_is_linear(piece: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for text in (piece * (4000 // len(piece)), "1" + piece * 1000 + "!", "5 " + piece * 500):
         read_number(text)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0

@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 import pytest
 
 from workings.errors import ConfigError
+from workings.grading.answers import (
+    Answer,
+    Based,
+    Choice,
+    Clock,
+    Expression,
+    Infinity,
+    Meaning,
+    Named,
+    Ratio,
+    Words,
+)
 from workings.grading.braces import encloses, is_balanced, max_depth, peel, split_list
 from workings.grading.cache import LruCache, remembered
 from workings.grading.gold import gold_fault, read, unboxed
 from workings.grading.grader import Grader
+from workings.grading.normalise import normalise
 from workings.grading.policy import GradingPolicy
-from workings.grading.structure import same_structure
+from workings.grading.reading import read_answer
 from workings.grading.symbols import to_latex
 from workings.grading.tiers import decide
 from workings.types import Verdict
@@ -36,32 +50,33 @@ def test_brackets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "gold", "expected"),
+    ("text", "expected"),
     [
-        (r"\text{B}", "B", True),
-        ("(B)", "B", True),
-        ("B.", "B", True),
-        (r"\text{(B) 12}", "B", True),
-        ("B: 12", "B", True),
-        ("C", "B", False),
-        ("B, C", "B", None),
-        ("(B) or (C)", "B", None),
-        ("(B) 12 or (C) 13", "B", None),
-        ("Boat", "B", None),
-        ("B+1", "B", None),
-        ("(B) + 1", "B", None),
-        ("12", "B", None),
-        ("2516_{\\text{eight}}", "2516_8", True),
-        ("(1011)_2", "1011_2", True),
-        ("1101_2", "1011_2", False),
-        ("212_6", "212_5", False),
-        ("1f_{16}", "1F_{16}", True),
-        ("x_2", "x_3", None),
-        ("5_{foo}", "5_3", None),
+        (r"\text{B}", Choice("B")),
+        ("(B)", Choice("B", is_marked=True)),
+        ("B.", Choice("B", is_marked=True)),
+        (r"\text{(B) 12}", Choice("B", is_marked=True)),
+        ("B: 12", Choice("B", is_marked=True)),
+        ("(b)", Choice("B", is_marked=True)),
+        ("b", Expression("b")),
+        ("Boat", Words("boat")),
+        ("B+1", Expression("B+1")),
+        ("(B) + 1", Expression("(B) + 1")),
+        ("2516_{\\text{eight}}", Based("2516", 8)),
+        ("(1011)_2", Based("1011", 2)),
+        ("1f_{16}", Based("1F", 16)),
+        ("x_2", Expression("x_2")),
+        ("5_{foo}", Expression("5_{foo}")),
+        ("10:30 p.m.", Clock(22 * 3600 + 1800)),
+        ("12:15 am", Clock(900)),
+        ("2:3", Ratio((Fraction(2), Fraction(3)))),
+        (r"-\infty", Infinity(-1)),
+        ("No solution", Meaning("nothing")),
+        ("Yes, it is.", Words("yes, it is", head="yes")),
     ],
 )
-def test_choices_and_bases(answer: str, gold: str, expected: bool | None) -> None:
-    assert same_structure(answer, gold) is expected
+def test_short_forms(text: str, expected: Answer) -> None:
+    assert read_answer(normalise(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -100,7 +115,9 @@ def test_golds_that_can_be_used(gold: str) -> None:
 
 def test_golds_are_read_once() -> None:
     assert unboxed(r"\boxed{18}") == "18"
-    assert read("x = 18").number == read("18").number
+    named = read("x = 18").answer
+    assert isinstance(named, Named)
+    assert named.answer == read("18").answer
     assert read(r"\{1, 2, 3\}").num_elements == 3
     assert read("1,234").num_elements == 1
 

@@ -1,0 +1,183 @@
+"""Answers that one pair of brackets or one environment encloses: tuples, sets, intervals, matrices.
+
+`read` reads what is inside; None is returned where the brackets enclose something else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from workings.grading.answers import (
+    Answer,
+    Cases,
+    Collection,
+    Infinity,
+    Interval,
+    Matrix,
+    Meaning,
+    Named,
+    Relation,
+)
+from workings.grading.braces import encloses, split_top
+from workings.grading.parts import (
+    MAX_ITEMS,
+    assigned,
+    both_signs,
+    has_both_signs,
+    read_items,
+)
+from workings.grading.regions import region_of
+from workings.grading.relations import name_in, split_relation
+
+Reader = Callable[[str], Answer]
+
+_POINT = re.compile(r"(?P<name>[A-Z](?:_\{?\w\}?|')?)\s*(?P<tuple>\(.+\))", re.DOTALL)
+
+_MATRIX = re.compile(
+    r"(?P<factor>.*?)(?P<open>[\[(|]?)\s*\\begin\{(?P<kind>[pbBvV]?matrix|smallmatrix|array)\}"
+    r"(?:\s*\{[lcr|\s]*\})?(?P<body>.*)\\end\{(?P=kind)\}\s*[\])|]?",
+    re.DOTALL,
+)
+_DETERMINANT = ("vmatrix", "Vmatrix")
+_CASES = re.compile(
+    r"(?:\\\{)?\s*\\begin\{(?P<kind>cases|aligned|align\*?|gathered|array)\}(?:\s*\{[lcr|\s]*\})?"
+    r"(?P<body>.*)\\end\{(?P=kind)\}",
+    re.DOTALL,
+)
+_CELL = re.compile(
+    r"^\s*(?:\\text\s*\{\s*)?(?:if|for|when|where)(?![a-zA-Z])\s*\}?\s*|\s*[,.;]?\s*$"
+)
+_ROW_BREAK = r"\\\\|\\cr(?![a-zA-Z])|\\newline(?![a-zA-Z])"
+_LOST_ROW_BREAK = re.compile(r"(?<!\\)\\(?=-?\d|-?[a-z](?![a-zA-Z]))")
+_BUILDER = re.compile(
+    r"(?P<name>[a-zA-Z]|\\theta)\s*(?:\\in\s*(?:\\mathbb\s*\{?\s*R\s*\}?|R))?\s*"
+    r"(?:\\mid|\\vert|\||:)\s*(?P<condition>.+)",
+    re.DOTALL,
+)
+
+
+def read_bracketed(text: str, read: Reader) -> Answer | None:
+    r"""The tuple, set, interval, matrix or definition by cases that `text` is as a whole.
+
+    >>> read_bracketed("(0, 1]", str).has_high
+    True
+    """
+    point = _POINT.fullmatch(text)
+    if point is not None:
+        answer = read_bracketed(point["tuple"], read)
+        if not isinstance(answer, Collection):
+            return None
+        return Named(point["name"], answer, Relation((point["name"], point["tuple"]), ("=",)))
+    if "\\begin" in text:
+        return _read_matrix(text, read) or _read_cases(text, read)
+    opening = text[:1]
+    if text.startswith("\\{"):
+        if text.endswith("\\}") and encloses(text[1:]):
+            return _read_braces(text[2:-2].strip(), read)
+        return None
+    if text.startswith("\\langle") and text.endswith("\\rangle"):
+        inner = text[len("\\langle") : -len("\\rangle")]
+        return Collection(read_items(split_top(inner, "[,;]")[0], read), "()")
+    if opening == "]" and text[-1:] in "[]" and text.count("[") + text.count("]") == 2:
+        return _read_pair(text, read)
+    if opening not in ("(", "[") or not encloses(text):
+        return None
+    return _read_pair(text, read)
+
+
+def _read_pair(text: str, read: Reader) -> Answer | None:
+    pieces, _ = split_top(text[1:-1], "[,;]")
+    if len(pieces) == 1:
+        inner = pieces[0]
+        if text[0] == "(" and text[-1] == ")" and _is_whole(inner):
+            return read(inner)
+        return None
+    if not all(pieces) or len(pieces) > MAX_ITEMS:
+        return None
+    items = read_items(pieces, read)
+    first, last = text[0], text[-1]
+    named = [item for item in items if isinstance(item, Named)]
+    if len(named) == len(items):
+        return assigned(named)
+    is_pair = len(items) == 2
+    if is_pair and (first + last != "()" or any(isinstance(item, Infinity) for item in items)):
+        has_low, has_high = first == "[", last == "]"
+        if first == "]":
+            has_high = last == "]"
+        return Interval(items[0], items[1], has_low, has_high)
+    if first + last not in ("()", "[]"):
+        return None
+    if has_both_signs(text):
+        return both_signs(text, read)
+    return Collection(items, "()" if first == "(" else "[]")
+
+
+def _is_whole(inner: str) -> bool:
+    """True where brackets around `inner` say nothing: what they hold is no product or sum."""
+    return inner != "" and split_relation(inner)[1] != []
+
+
+def _read_braces(inner: str, read: Reader) -> Answer | None:
+    if not inner:
+        return Meaning("nothing")
+    builder = _BUILDER.fullmatch(inner)
+    if builder:
+        condition = read(builder["condition"])
+        return condition if region_of(condition) is not None else None
+    pieces, _ = split_top(inner, "[,;]")
+    if len(pieces) > MAX_ITEMS or not all(pieces):
+        return None
+    return Collection(read_items(pieces, read, expand=True), "{}")
+
+
+def _read_matrix(text: str, read: Reader) -> Answer | None:
+    match = _MATRIX.fullmatch(text)
+    if match is None or match["kind"] in _DETERMINANT or "\\begin" in match["body"]:
+        return None
+    if match["open"] == "|":
+        return None
+    front = match["factor"].strip().removesuffix("\\cdot").strip()
+    body = match["body"]
+    if "\\\\" not in body and match["kind"] != "array":
+        body = _LOST_ROW_BREAK.sub(r"\\\\", body)
+    if any(sign in front for sign in "=+,[") or front.startswith("\\{"):
+        if front.endswith("=") and name_in(front[:-1].strip()):
+            return _read_matrix(text[len(match["factor"]) :], read)
+        return None
+    rows = [
+        tuple(read(entry) for entry in split_top(row, "&")[0])
+        for row in split_top(body, _ROW_BREAK)[0]
+        if row.replace("\\hline", "").strip()
+    ]
+    if not rows or len({len(row) for row in rows}) != 1 or len(rows) * len(rows[0]) > MAX_ITEMS:
+        return None
+    factor: Answer | None = None
+    if front:
+        factor = read({"-": "-1", "+": "1"}.get(front, front))
+    return Matrix(tuple(rows), factor)
+
+
+def _read_cases(text: str, read: Reader) -> Answer | None:
+    match = _CASES.fullmatch(text)
+    if match is None:
+        return None
+    rows = [
+        tuple(cell for cell in split_top(row, "&")[0] if cell)
+        for row in split_top(match["body"], _ROW_BREAK)[0]
+        if row
+    ]
+    rows = [tuple(_CELL.sub("", cell) for cell in row) for row in rows]
+    joined = [" ".join(row).replace(" =", "=") for row in rows]
+    if len(joined) == 1:
+        return read(joined[0])
+    if any(
+        len(row) > 1 and split_relation(row[0])[1] == [] and row[1][:1] not in "=<>\\"
+        for row in rows
+    ):
+        return Cases(tuple(rows))
+    if all(len(split_relation(row)[1]) == 1 for row in joined):
+        items = read_items(joined, read)
+        named = [item for item in items if isinstance(item, Named)]
+        return assigned(named) if len(named) == len(items) else Collection(items, "{}")
+    return Cases(tuple(rows))

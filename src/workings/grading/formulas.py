@@ -1,0 +1,59 @@
+"""What `compare` asks about formulas, answered by evaluation. Imported in worker processes only."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+
+from workings.grading.answers import Relation
+from workings.grading.expression.compare import constant_ratio, real_value, same_value
+from workings.grading.expression.parse import parse_expression
+from workings.grading.expression.tree import Node, Unreadable, difference
+
+
+class EvaluatedFormulas:
+    """Formulas read by our own parser and evaluated at points; raises `TooCostly` beyond bounds."""
+
+    def same_value(self, answer: str, gold: str) -> bool | None:
+        """Whether two formulas have one value wherever both are defined."""
+        left, right = _parsed(answer), _parsed(gold)
+        if left is None or right is None:
+            return None
+        return same_value(left, right)
+
+    def same_relation(self, answer: Relation, gold: Relation) -> bool | None:
+        """Whether each relation of the chain is a multiple of its partner, with its direction."""
+        unsure = False
+        for place, operator in enumerate(gold.operators):
+            if answer.operators[place] != operator:
+                return False
+            left, right = _moved(answer, place), _moved(gold, place)
+            if left is None or right is None:
+                unsure = True
+                continue
+            ratio = constant_ratio(left, right)
+            if ratio is None or (operator in ("<", "<=") and ratio < 0):
+                return False
+        return None if unsure else True
+
+    def close_to(self, formula: str, value: Fraction, half_unit: Fraction) -> bool | None:
+        """Whether a constant formula lies within `half_unit` of `value`."""
+        node = _parsed(formula)
+        found = None if node is None else real_value(node)
+        if found is None:
+            return None
+        return bool(abs(found - value) <= half_unit)
+
+
+def _moved(relation: Relation, place: int) -> Node | None:
+    """The right side minus the left side."""
+    left, right = _parsed(relation.sides[place]), _parsed(relation.sides[place + 1])
+    return None if left is None or right is None else difference(right, left)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Node | None:
+    try:
+        return parse_expression(text)
+    except Unreadable:
+        return None

@@ -1,0 +1,143 @@
+"""Rules for answers without parts: numbers, choices, times, numerals in a base, phrases, words.
+
+A rule gives None where it does not apply, and the next one is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from workings.grading.answers import (
+    Answer,
+    Based,
+    Choice,
+    Clock,
+    Collection,
+    Expression,
+    Infinity,
+    Meaning,
+    Ratio,
+    Words,
+    kind_of,
+)
+from workings.grading.number import Number, same_number, unit_factor
+from workings.grading.outcome import Comparer, Outcome
+from workings.grading.units import Unit
+
+
+def choices(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
+    """Letters of a multiple choice, alone or several of them."""
+    if isinstance(answer, Choice) and isinstance(gold, Choice):
+        if answer.letter == gold.letter:
+            return Outcome(True, "structure", f"both are choice {gold.letter}")
+        return Outcome(False, "structure", f"choice {answer.letter} is not {gold.letter}")
+    left, right = _letters(answer), _letters(gold)
+    if left and right and len(left) > 1 and len(right) > 1:
+        same = left == right
+        return Outcome(same, "structure", "the same choices" if same else "other choices")
+    return None
+
+
+def plain_numbers(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
+    """Numbers, with their units; a ratio beside a fraction."""
+    if isinstance(answer, Ratio) and isinstance(gold, Number):
+        return _ratio_and_number(answer, gold)
+    if isinstance(answer, Number) and isinstance(gold, Ratio):
+        return _ratio_and_number(gold, answer)
+    if not (isinstance(answer, Number) and isinstance(gold, Number)):
+        return None
+    if unit_factor(answer.unit, gold.unit) is None:
+        return units_differ(answer.unit, gold.unit)
+    if (answer.percent and gold.unit) or (gold.percent and answer.unit):
+        return Outcome(False, "number", "a percentage is not an amount of something")
+    same = same_number(answer, gold)
+    return Outcome(same, "number", "the same number" if same else "different numbers")
+
+
+def _ratio_and_number(ratio: Ratio, number: Number) -> Outcome:
+    """1:2 is one half where that is written as a fraction."""
+    if len(ratio.parts) != 2 or number.kind != "exact" or not ratio.parts[1]:
+        return Outcome(False, "structure", "a ratio is not a number")
+    same = ratio.parts[0] / ratio.parts[1] == number.value
+    return Outcome(same, "number", "a ratio and a fraction")
+
+
+def short_forms(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
+    """Times, ratios, numerals in a base, infinity and phrases."""
+    for kind in (Based, Clock, Ratio, Infinity, Meaning):
+        if isinstance(answer, kind) and isinstance(gold, kind):
+            same = answer == gold
+            if isinstance(answer, Ratio) and isinstance(gold, Ratio):
+                same = _proportional(answer.parts, gold.parts)
+            name = kind_of(gold)
+            return Outcome(same, "structure", f"the same as {name}" if same else f"not {name}")
+    if isinstance(answer, Clock) and isinstance(gold, Ratio):
+        return _time_without_half(answer, gold)
+    if isinstance(answer, Ratio) and isinstance(gold, Clock):
+        return _time_without_half(gold, answer)
+    shapes = (Based, Clock, Ratio, Infinity, Meaning)
+    if isinstance(answer, shapes) or isinstance(gold, shapes):
+        if isinstance(answer, (Expression, Infinity)) and isinstance(gold, (Expression, Infinity)):
+            return None
+        return Outcome(False, "structure", f"{kind_of(answer)} is not {kind_of(gold)}")
+    return None
+
+
+def words(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
+    """Words beside words; what is no word never equals one."""
+    if not isinstance(answer, Words) and not isinstance(gold, Words):
+        return None
+    if isinstance(answer, Words) and isinstance(gold, Words):
+        if _joined(answer.spoken) == _joined(gold.spoken):
+            return Outcome(True, "structure", "the same words")
+        heads = (answer.head or answer.spoken, gold.head or gold.spoken)
+        if (answer.head or gold.head) and heads[0] == heads[1]:
+            return Outcome(True, "structure", f"both say {heads[0]}")
+        return Outcome(False, "structure", "other words")
+    if isinstance(gold, Expression) or isinstance(answer, Expression):
+        text = gold.text if isinstance(gold, Expression) else answer.text  # type: ignore[union-attr]
+        spoken = answer.spoken if isinstance(answer, Words) else gold.spoken  # type: ignore[union-attr]
+        if _joined(spoken) == _joined(text.lower()):
+            return Outcome(True, "structure", "the same words")
+    return Outcome(False, "structure", f"{kind_of(answer)} is not {kind_of(gold)}")
+
+
+def units_differ(answer: Unit | None, gold: Unit | None) -> Outcome:
+    """What is said of two units that do not convert."""
+    names = [unit.name.strip() if unit else "none" for unit in (answer, gold)]
+    return Outcome(False, "number", f"the units differ: {names[0]} and {names[1]}")
+
+
+def _letters(answer: Answer) -> str | None:
+    """The letters of several choices, in order: "A, C" and "AC" are "AC"."""
+    if isinstance(answer, Choice):
+        return answer.letter
+    if isinstance(answer, Collection) and answer.brackets != "[]":
+        letters = [item.letter for item in answer.items if isinstance(item, Choice)]
+        return "".join(sorted(letters)) if len(letters) == len(answer.items) else None
+    if isinstance(answer, Expression) and answer.text.isupper() and answer.text.isalpha():
+        text = answer.text
+        if list(text) == sorted(set(text)) and text[-1] <= "J":
+            return text
+    return None
+
+
+def _proportional(parts: Sequence[Fraction], others: Sequence[Fraction]) -> bool:
+    if len(parts) != len(others):
+        return False
+    return all(a * others[0] == b * parts[0] for a, b in zip(parts, others, strict=True)) and (
+        parts[0] == 0
+    ) == (others[0] == 0)
+
+
+def _time_without_half(clock: Clock, ratio: Ratio) -> Outcome:
+    """A time with "am" or "pm" and one without, which may count to 12 or to 24."""
+    hour, minute, *second = (*ratio.parts, Fraction(0))[:3]
+    seconds = (hour * 60 + minute) * 60 + second[0]
+    same = seconds == clock.seconds or (hour < 13 and (seconds - clock.seconds) % 43_200 == 0)
+    return Outcome(same, "structure", "the same time" if same else "another time")
+
+
+def _joined(words: str) -> str:
+    return "".join(words.split())
