@@ -7,6 +7,8 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
+from workings.cli.terminal_text import for_terminal
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -28,7 +30,7 @@ def write_data(text: str) -> None:
 
 def write_note(text: str) -> None:
     """Write one line that a person should know to stderr."""
-    sys.stderr.write(f"note: {text}\n")
+    sys.stderr.write(f"note: {for_terminal(text)}\n")
 
 
 def write_error(error: Exception | str) -> None:
@@ -38,4 +40,4 @@ def write_error(error: Exception | str) -> None:
     """
     if isinstance(error, Exception) and os.environ.get(TRACEBACK_VARIABLE, "0") not in ("", "0"):
         traceback.print_exception(error)
-    sys.stderr.write(f"error: {error}\n")
+    sys.stderr.write(f"error: {for_terminal(str(error))}\n")

@@ -8,6 +8,7 @@ from itertools import groupby
 from statistics import fmean
 
 from workings.cli.colour import paint
+from workings.cli.terminal_text import for_terminal
 from workings.data.tags import Tags
 from workings.rewards.four_classes import answer_right, format_right
 from workings.tracking.flat_rewards import likely_cause
@@ -74,7 +75,11 @@ def describe_group(
     """One problem with its completions; equal ones are shown once."""
     lines = [
         "",
-        paint(f"group {number}: {group.problem.id}, gold answer {group.problem.answer!r}", "bold"),
+        paint(
+            f"group {number}: {for_terminal(group.problem.id)}, gold answer "
+            f"{group.problem.answer!r}",
+            "bold",
+        ),
         f"  prompt: {group.prompt.text!r}",
     ]
     numbered = sorted(enumerate(group.rollouts, start=1), key=lambda pair: (pair[1].text, pair[0]))
@@ -158,7 +163,7 @@ def _cause(statistics: RolloutStatistics) -> list[str]:
 
 def _shortened(text: str, marks: Sequence[str]) -> list[str]:
     """The lines of a completion, the middle of a long one left out, its tags in colour."""
-    lines = text.split("\n")
+    lines = for_terminal(text).split("\n")
     left_out = len(lines) - FIRST_LINES - LAST_LINES
     if left_out > 1:
         note = f"... {left_out} lines ..."

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import workings
+from workings.cli.grade.columns import AskedFor
 from workings.cli.main import main
 from workings.config.compose import compose
 from workings.config.grpo import GRPOConfig
@@ -27,7 +28,7 @@ from workings.errors import (
 
 COMMANDS = (
     *("sft", "grpo", "pipeline", "eval", "quickstart", "sample", "plot", "export", "doctor"),
-    "inspect",
+    *("inspect", "grade"),
 )
 Calls = list[tuple[tuple[Any, ...], dict[str, Any]]]
 Replace = Callable[..., Calls]
@@ -144,6 +145,18 @@ def test_sample(replace: Replace) -> None:
     assert options == {"question": question}
     assert main(["sample", "out/final", "?", "--template=think", "engine=transformers"]) == 0
     assert calls[1][0][0].template == "think"
+
+
+def test_grade(replace: Replace) -> None:
+    calls = replace("grade", 1)
+    assert main(["grade", "a.jsonl", "-", "--by", "kind", "--by", "level", "--policy", "tag"]) == 1
+    (files,), options = calls[0]
+    assert files == ["a.jsonl", "-"]
+    assert options["asked"] == AskedFor(by=("kind", "level"))
+    assert (options["policy"], options["deadline"], options["num_workers"]) == ("tag", 2.0, None)
+    assert main(["grade", "--strict", "--explain", "-x", "--y"]) == 1
+    assert calls[1][0] == ([],)
+    assert (calls[1][1]["pair"], calls[1][1]["strict"]) == (("-x", "--y"), True)
 
 
 def test_plot_and_export(replace: Replace) -> None:

@@ -13,6 +13,7 @@ from workings.cli.build import (
 )
 from workings.cli.console import write_data, write_note
 from workings.cli.sampling_text import describe_sampling
+from workings.cli.terminal_text import for_stdout
 from workings.config.sample import SampleConfig
 from workings.data.encoding import encode_prompt
 from workings.rollout.collect import collect_groups
@@ -28,7 +29,10 @@ ENDINGS = {
 
 
 def run(config: SampleConfig, *, question: str) -> int:
-    """Print the answers to stdout, a line of dashes between them; what they are, to stderr."""
+    """Print the answers to stdout, a line of dashes between them; what they are, to stderr.
+
+    On a terminal an answer's control characters show as escapes; a file gets them as they are.
+    """
     set_threads(config.num_threads)
     policy = build_policy(config.model, seed=config.seed, trainable=False)
     template, system_prompt = build_template(
@@ -55,7 +59,7 @@ def run(config: SampleConfig, *, question: str) -> int:
             num_samples=config.num_samples,
             seed=derive_seed(config.seed, "sample"),
         )
-    write_data(BETWEEN.join(rollout.text for rollout in group.rollouts))
+    write_data(BETWEEN.join(for_stdout(rollout.text) for rollout in group.rollouts))
     for number, rollout in enumerate(group.rollouts, start=1):
         write_note(f"answer {number} of {config.num_samples}: {describe_ending(rollout)}")
     return 0
