@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import threading
-import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import mpmath
 
-from workings.grading.expression.functions import (
-    FUNCTIONS,
+from workings.grading.expression.arithmetic import (
     Context,
     Undefined,
     Value,
+    add,
+    close,
+    divide,
     inexact,
+    multiply,
     power,
 )
+from workings.grading.expression.cost import MAX_TERMS, cost_of
+from workings.grading.expression.functions import FUNCTIONS, apply_unknown
 from workings.grading.expression.tree import (
     APPLIED,
     Call,
@@ -35,16 +40,26 @@ from workings.grading.expression.tree import (
 
 _MOST_BITS = 1_000_000  # of the exponent of a floating point number
 _SPARE_DIGITS = 12  # an imaginary part smaller than the last of them is rounding
-_MAX_TERMS = 2001
+_TEN = Fraction(10)
+_MORE_DIGITS = (50, 150)
+_SETTLED = 28
+"""Digits in which two evaluations must agree; the later has 50 more, so 78 of its digits hold."""
+_VANISHING = 20
+_MOST_EXACT_DIGITS = 2000  # of rationals at points; beyond it, floating point is faster
+
+
+class Unsettled(Exception):
+    """More digits do not bring the value to rest."""
+
 
 _local = threading.local()
 
 
 def context(digits: int) -> Context:
     """This thread's mpmath context, set to `digits` decimal digits."""
-    mp = getattr(_local, "mp", None)
-    if mp is None:
-        mp = _local.mp = mpmath.MPContext()
+    if not hasattr(_local, "mp"):
+        _local.mp = mpmath.MPContext()
+    mp = _local.mp
     if mp.dps != digits:
         mp.dps = digits
     return mp
@@ -52,27 +67,41 @@ def context(digits: int) -> Context:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A value, and whether every step towards it was real."""
+    """A value, the decimal digits it was computed with, and whether every step was real."""
 
     value: Value
+    digits: int
     real: bool
 
 
-def evaluate(
-    node: Node, point: Mapping[str, Fraction], *, digits: int, decimal_log: bool = False
-) -> Outcome:
-    r"""The value of `node` where its symbols are as in `point`; raises Undefined or TooCostly.
+def settled_value(node: Node, point: Mapping[str, Fraction], *, decimal_log: bool) -> Outcome:
+    r"""The value of `node` where its symbols are as in `point`, once more digits do not move it.
 
-    `decimal_log` reads `\log` without base as the logarithm to base 10. The caller has asked
-    `cost.cost_of` before.
+    A value that dwindles as digits are added is zero, one that grows with them a pole.
+    `decimal_log` reads `\log` without base as that to base 10. Raises TooCostly, Undefined, or
+    Unsettled.
     """
-    mp = context(digits)
-    evaluator = _Evaluator(mp=mp, point=dict(point), decimal_log=decimal_log)
-    try:
-        value = evaluator.value(node)
-    except (ZeroDivisionError, ValueError, OverflowError) as error:
-        raise Undefined(str(error)) from error
-    return Outcome(value, evaluator.real)
+    cost = cost_of(node, point)
+    exact = cost.digits <= _MOST_EXACT_DIGITS
+    outcomes: list[Outcome] = []
+    for more in (0, *_MORE_DIGITS):
+        mp = context(cost.precision + more)
+        values = {x: value if exact else inexact(mp, value) for x, value in point.items()}
+        evaluator = _Evaluator(mp=mp, point=values, decimal_log=decimal_log)
+        try:
+            value = evaluator.value(node)
+        except (ZeroDivisionError, ValueError, OverflowError, mpmath.libmp.NoConvergence) as error:
+            raise Undefined(str(error)) from error
+        outcomes.append(Outcome(value, cost.precision + more, evaluator.real))
+        if type(value) is Fraction or (more and close(mp, value, outcomes[-2].value, _SETTLED)):
+            return outcomes[-1]
+    first, last = abs(outcomes[0].value), abs(outcomes[-1].value)
+    ten = mp.mpf(10)
+    if last <= first * ten**-_VANISHING:
+        return Outcome(Fraction(0), outcomes[-1].digits, outcomes[-1].real)
+    if first <= last * ten**-_VANISHING:
+        raise Undefined("a pole")
+    raise Unsettled
 
 
 @dataclass(slots=True)
@@ -80,7 +109,7 @@ class _Evaluator:
     mp: Context
     point: dict[str, Value]
     decimal_log: bool
-    real: bool = field(default=True)
+    real: bool = True
 
     def value(self, node: Node) -> Value:
         value = _EVALUATE[type(node)](self, node)
@@ -90,14 +119,12 @@ class _Evaluator:
         """`value` without an imaginary part that is mere rounding; raises where it is no number."""
         mp = self.mp
         if isinstance(value, mp.mpc):
-            real, imaginary = value.real, value.imag
+            real, imaginary = self.checked(value.real), self.checked(value.imag)
             if abs(imaginary) <= abs(real) * mp.mpf(10) ** (_SPARE_DIGITS - mp.dps):
-                return self.checked(real)
-            self.real = False
-            self.checked(real)
-            self.checked(imaginary)
+                return real
             if mp.isinf(value):
                 raise Undefined("an infinite complex number")
+            self.real = False
             return value
         _, mantissa, exponent, bits = value._mpf_
         if not mantissa and exponent:
@@ -107,120 +134,60 @@ class _Evaluator:
             raise TooCostly("a value whose exponent is out of bounds")
         return value
 
-    def number(self, node: Number) -> Value:
-        return node.value
+    def is_infinite(self, value: Value) -> bool:
+        return type(value) is not Fraction and bool(self.mp.isinf(value))
 
-    def symbol(self, node: Symbol) -> Value:
-        return self.point[node.name]
+    def values(self, nodes: tuple[Node, ...]) -> list[Value]:
+        return [self.value(node) for node in nodes]
 
     def constant(self, node: Constant) -> Value:
         mp = self.mp
-        match node.name:
-            case "pi":
-                return +mp.pi
-            case "e":
-                return +mp.e
-            case "i":
-                return mp.mpc(0, 1)
-        return mp.inf
-
-    def sum(self, node: Sum) -> Value:
-        return self.added([self.value(term) for term in node.terms])
-
-    def added(self, values: list[Value]) -> Value:
-        exact, rest = Fraction(0), None
-        for value in values:
-            if type(value) is Fraction:
-                exact += value
-            else:
-                rest = value if rest is None else rest + value
-        if rest is None:
-            return exact
-        return rest + inexact(self.mp, exact) if exact else rest
-
-    def product(self, node: Product) -> Value:
-        return self.multiplied([self.value(factor) for factor in node.factors])
-
-    def multiplied(self, values: list[Value]) -> Value:
-        exact, rest = Fraction(1), None
-        for value in values:
-            if type(value) is Fraction:
-                exact *= value
-            else:
-                rest = value if rest is None else rest * value
-        if rest is None:
-            return exact
-        return rest if exact == 1 else rest * inexact(self.mp, exact)
+        if node.name == "i":
+            return mp.mpc(0, 1)
+        return +{"pi": mp.pi, "e": mp.e, "infinity": mp.inf}[node.name]
 
     def quotient(self, node: Quotient) -> Value:
-        top, bottom = self.value(node.numerator), self.value(node.denominator)
-        if bottom == 0:
-            raise Undefined("a division by zero")
-        if type(top) is Fraction and type(bottom) is Fraction:
-            return top / bottom
-        return inexact(self.mp, top) / inexact(self.mp, bottom)
+        return divide(self.mp, self.value(node.numerator), self.value(node.denominator))
 
     def power(self, node: Power) -> Value:
         exponent = self.value(node.exponent)
         if node.base == Constant("e"):
             return Fraction(1) if exponent == 0 else self.mp.exp(inexact(self.mp, exponent))
-        real_root = isinstance(node.exponent, Number)
-        return power(self.mp, self.value(node.base), exponent, real_root=real_root)
+        base, written = self.value(node.base), isinstance(node.exponent, Number)
+        return power(self.mp, base, exponent, real_root=written)
 
     def call(self, node: Call) -> Value:
-        arguments = [self.value(argument) for argument in node.arguments]
-        name = node.function
+        name, arguments = node.function, self.values(node.arguments)
         if name.endswith(APPLIED):
-            return self.applied(name, arguments)
-        if name == "log" and len(arguments) == 1 and self.decimal_log:
-            arguments.append(Fraction(10))
+            return apply_unknown(self.mp, name, *arguments)
+        if self.decimal_log and name == "log" and len(arguments) == 1:
+            arguments.append(_TEN)
         value = FUNCTIONS[name](self.mp, *arguments)
-        if self.infinite(value) and not any(map(self.infinite, arguments)):
+        if self.is_infinite(value) and not any(map(self.is_infinite, arguments)):
             raise Undefined("a pole")
         return value
 
-    def infinite(self, value: Value) -> bool:
-        return type(value) is not Fraction and bool(self.mp.isinf(value))
-
-    def applied(self, name: str, arguments: list[Value]) -> Value:
-        """A rational function that no identity holds for, in place of one without definition."""
-        seed = zlib.crc32(name.encode())
-        value: Value = Fraction(seed % 97, 89)
-        for argument in arguments:
-            value = self.added(
-                [value * Fraction(7, 3) if type(value) is Fraction else value * 7 / 3, argument]
-            )
-        square = self.multiplied([value, value])
-        top = self.added([self.multiplied([value, square]), Fraction(seed % 89, 83)])
-        bottom = self.added([square, Fraction(2)])
-        if bottom == 0:
-            raise Undefined("a pole")
-        if type(top) is Fraction and type(bottom) is Fraction:
-            return top / bottom
-        return inexact(self.mp, top) / inexact(self.mp, bottom)
-
     def series(self, node: Series) -> Value:
-        ends = [self.value(node.low), self.value(node.high)]
-        if not all(type(end) is Fraction and end.denominator == 1 for end in ends):
+        low, high = self.value(node.low), self.value(node.high)
+        if not all(type(end) is Fraction and end.denominator == 1 for end in (low, high)):
             raise Undefined("bounds that are not integers")
-        low, high = (end.numerator for end in ends)
-        if high - low >= _MAX_TERMS:
-            raise TooCostly(f"a {node.kind} of too many terms")
+        if high - low > 2 * MAX_TERMS:
+            raise TooCostly(f"a {node.kind} of more than {MAX_TERMS} terms")
         values: list[Value] = []
-        for index in range(low, high + 1):
+        for index in range(low.numerator, high.numerator + 1):
             self.point[node.index] = Fraction(index)
             values.append(self.value(node.body))
-        return self.added(values) if node.kind == "sum" else self.multiplied(values)
+        return add(self.mp, *values) if node.kind == "sum" else multiply(self.mp, *values)
 
 
-_EVALUATE: dict[type, Callable[[_Evaluator, Node], Value]] = {
-    Number: _Evaluator.number,  # type: ignore[dict-item]
-    Symbol: _Evaluator.symbol,  # type: ignore[dict-item]
-    Constant: _Evaluator.constant,  # type: ignore[dict-item]
-    Sum: _Evaluator.sum,  # type: ignore[dict-item]
-    Product: _Evaluator.product,  # type: ignore[dict-item]
-    Quotient: _Evaluator.quotient,  # type: ignore[dict-item]
-    Power: _Evaluator.power,  # type: ignore[dict-item]
-    Call: _Evaluator.call,  # type: ignore[dict-item]
-    Series: _Evaluator.series,  # type: ignore[dict-item]
+_EVALUATE: dict[type, Callable[[_Evaluator, Any], Value]] = {
+    Number: lambda evaluator, node: node.value,
+    Symbol: lambda evaluator, node: evaluator.point[node.name],
+    Constant: _Evaluator.constant,
+    Sum: lambda evaluator, node: add(evaluator.mp, *evaluator.values(node.terms)),
+    Product: lambda evaluator, node: multiply(evaluator.mp, *evaluator.values(node.factors)),
+    Quotient: _Evaluator.quotient,
+    Power: _Evaluator.power,
+    Call: _Evaluator.call,
+    Series: _Evaluator.series,
 }

@@ -1,45 +1,58 @@
-"""A text cut into tokens, in one linear scan."""
+"""A text cut into tokens, in one linear scan, and the exact values of numerals."""
 
 from __future__ import annotations
 
-import itertools
 import re
+from fractions import Fraction
+from itertools import pairwise
 from typing import NamedTuple
 
 from workings.grading.expression.names import (
     CONSTANTS,
     FUNCTIONS,
     GREEK_WORDS,
-    MACRO_ONLY,
     STOP_WORDS,
     SYMBOLS,
+    UPRIGHT_FUNCTIONS,
 )
 from workings.grading.expression.tree import Unreadable
 
 MAX_TOKENS = 2000
+MAX_DIGITS = 4000
+"""Python converts no more than 4,300 digits; what is longer is compared as text."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
-      (?P<repeating>\d*\.\d*(?:\\overline\s*\{\s*\d+\s*\}
-          |\\dot\s*(?:\{\d\}|\d)(?:\d*\\dot\s*(?:\{\d\}|\d))?))
-    | (?P<scientific>(?:\d+(?:\.\d*)?|\.\d+)[eE][+-]?\d+(?![\d.A-Za-z]))
-    | (?P<number>\d+(?:\.\d*)?|\.\d+)
+      (?P<number>\d*\.\d*(?:\\overline\s*\{\s*\d+\s*\}
+                  |\\dot\s*(?:\{\d\}|\d)(?:\d*\\dot\s*(?:\{\d\}|\d))?)
+        | (?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+(?![\d.A-Za-z]))?
+        | \d+(?:(?:E[+-]?|e)\d+(?![\d.A-Za-z]))?)
     | (?P<word>[A-Za-z]+)
-    | \\(?:text|operatorname|mathrm)\s*\*?\s*\{(?P<text>[^{}\\]*)\}
+    | (?P<degree>(?:\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree)(?![A-Za-z]))
+    | (?P<primes>'+|\^\s*(?:\{\s*(?:(?:\\prime|')\s*)+\}|\\prime(?![A-Za-z])))
+    | \\(?:text|operatorname|mathrm)\s*\*?\s*\{(?P<upright>[^{}\\]*)\}
     | \\(?P<macro>[A-Za-z]+)
-    | (?P<mark>\*\*|\\[{}|%]|[-+*/^_!%()\[\]{}|,'=])
+    | (?P<mark>\*\*|\\[{}|%]|[-+*/^_!%()\[\]{}|,=])
     | (?P<other>\S)
     )""",
     re.VERBOSE,
 )
+_MARKS = {
+    "cdot": "*", "ast": "*", "div": "/", "%": "%", "vert": "|", "mid": "|", "Vert": "\\|",
+    "lbrace": "\\{", "rbrace": "\\}", "dfrac": "\\frac", "tfrac": "\\frac",
+}  # fmt: skip
 _PIECE = re.compile(r"[A-Z]{2,}|[A-Z]|[a-z]+")
+_NAMES = re.compile("|".join(sorted((*FUNCTIONS, "pi", "sqrt"), key=len, reverse=True)))
+_POWER_OF_TEN = re.compile(r"[+-]?\d+e[+-]\d+")  # 2e-3: but 2e - 3 inside a longer text
+_DIGITS = re.compile(r"\d+")
 
 
 class Token(NamedTuple):
-    """One token and where it stands.
+    """One token, and from where to where it stands.
 
-    `kind` is "number", "repeating" or "scientific" (`text` as written), "symbol", "function" or
-    "constant" (`text` is the name), "macro" (`text` without backslash), "mark" or "end".
+    `kind` is "number" (`text` as written), "symbol", "function" or "constant" (`text` is the name),
+    "words" (the content of a `\\text`), "mark" (`text` is a sign or a macro with its backslash,
+    "degree", or primes) or "end".
     """
 
     kind: str
@@ -51,10 +64,12 @@ class Token(NamedTuple):
 def tokenize(text: str) -> list[Token]:
     r"""The tokens of `text` and one of kind "end"; Unreadable where a sign has no meaning.
 
-    >>> [token.text for token in tokenize(r"2\sin{ab}")][:-1]
-    ['2', 'sin', '{', 'a', 'b', '}']
+    >>> [token.text for token in tokenize(r"2\sin{ab}^\circ")][:-1]
+    ['2', 'sin', '{', 'a', 'b', '}', 'degree']
     """
     tokens: list[Token] = []
+    if _POWER_OF_TEN.fullmatch(text):
+        text = text.upper()
     for match in _TOKEN.finditer(text.rstrip()):
         kind = match.lastgroup or "other"
         written, (start, end) = match[kind], match.span(kind)
@@ -62,114 +77,112 @@ def tokenize(text: str) -> list[Token]:
             tokens.extend(_word(written, start))
         elif kind == "macro":
             tokens.extend(_macro(written, start, end))
-        elif kind == "text":
-            tokens.extend(_upright(written.strip(), match.start(), match.end()))
+        elif kind == "upright":
+            tokens.extend(_upright(written.strip(), start, match.end()))
         elif kind == "other":
             raise Unreadable(f"the sign {written!r} has no meaning in an expression")
+        elif kind == "number":
+            tokens.append(Token(kind, written, start, end))
         else:
-            tokens.append(Token(kind, written.replace("\\%", "%"), start, end))
+            tokens.append(Token("mark", _mark(kind, written), start, end))
         if len(tokens) > MAX_TOKENS:
             raise Unreadable(f"more than {MAX_TOKENS} tokens")
     tokens.append(Token("end", "", len(text), len(text)))
     return tokens
 
 
+def read_numeral(text: str) -> Fraction:
+    r"""The value of `12`, `1.5`, `.5`, `1.5e-4`, `0.1\overline{6}` or `0.\dot{1}2\dot{3}`.
+
+    >>> read_numeral("1.25"), read_numeral(r"0.1\overline{6}"), read_numeral(r"0.\dot{3}")
+    (Fraction(5, 4), Fraction(1, 6), Fraction(1, 3))
+    """
+    if len(text) > MAX_DIGITS:
+        raise Unreadable(f"a numeral of more than {MAX_DIGITS} digits")
+    if text.isdigit():
+        return Fraction(int(text))
+    fixed, slash, period = text.partition("\\")
+    whole, _, decimals = fixed.partition(".")
+    if not whole + decimals and not slash:
+        raise Unreadable("a point without digits")
+    value = Fraction(int(whole + decimals or "0"), 10 ** len(decimals))
+    if not slash:
+        return value
+    repeated = "".join(_DIGITS.findall(period))
+    return value + Fraction(int(repeated), (10 ** len(repeated) - 1) * 10 ** len(decimals))
+
+
+def _mark(kind: str, written: str) -> str:
+    if kind == "degree":
+        return kind
+    if kind == "primes":
+        return "'" * (written.count("'") + written.count("prime"))
+    return "%" if written == "\\%" else written
+
+
+def _named(name: str, start: int, end: int) -> Token | None:
+    """The token of a name with a meaning."""
+    for kind, names in (
+        ("function", FUNCTIONS), ("function", UPRIGHT_FUNCTIONS), ("constant", CONSTANTS),
+        ("symbol", SYMBOLS),
+    ):  # fmt: skip
+        if name in names:
+            return Token(kind, names[name], start, end)
+    return Token("mark", "\\sqrt", start, end) if name == "sqrt" else None
+
+
 def _macro(name: str, start: int, end: int) -> list[Token]:
-    known = _known(name, start, end)
+    known = _named(name, start, end)
     if known is not None:
         return [known]
-    for cut in (1, 2):  # "\sinx" and "\pir": a space was lost
-        stem, rest = name[:-cut], name[-cut:]
-        glued = _known(stem, start, end - cut) if len(stem) > 1 else None
-        if glued is not None and glued.kind != "symbol" and name not in _STRUCTURAL:
-            return [glued, *_word(rest, end - cut)]
-    return [Token("macro", name, start, end)]
-
-
-_STRUCTURAL = frozenset({"exists", "limsup", "liminf", "coth", "varlimsup"})
-
-
-def _known(name: str, start: int, end: int) -> Token | None:
-    if name in FUNCTIONS:
-        return Token("function", FUNCTIONS[name], start, end)
-    if name in CONSTANTS:
-        return Token("constant", CONSTANTS[name], start, end)
-    if name in SYMBOLS:
-        return Token("symbol", SYMBOLS[name], start, end)
-    return None
+    if name not in _MARKS and name != "lne" and _NAMES.fullmatch(name[:-1]):
+        glued = _named(name[:-1], start, end - 1)  # `\sinx`: a space was lost
+        if glued is not None:
+            return [glued, Token("symbol", name[-1], end - 1, end)]
+    return [Token("mark", _MARKS.get(name, f"\\{name}"), start, end)]
 
 
 def _upright(content: str, start: int, end: int) -> list[Token]:
-    r"""The tokens of `\text{content}`: a name of a function or constant, or capitals."""
+    r"""The tokens of `\text{content}`: of a name with a meaning, of e, i, d or capitals."""
     if not content:
         return []
-    known = _known(content, start, end)
+    known = _named(content, start, end)
     if known is not None:
         return [known]
-    if content in ("sqrt", "frac"):
-        return [Token("macro", content, start, end)]
-    if content in ("e", "i", "d") or (
-        content.isalpha() and content.isascii() and content.isupper()
-    ):
-        return [Token("symbol", content, start, end)]
-    return [Token("words", content, start, end)]
+    letters = content in ("e", "i", "d") or (
+        content.isascii() and content.isalpha() and content.isupper()
+    )
+    return [Token("symbol" if letters else "words", content, start, end)]
 
 
 def _word(word: str, start: int) -> list[Token]:
     """The tokens of a run of letters: names where it holds any, else factors."""
-    lower = word.lower()
-    if lower in STOP_WORDS:
+    if word.lower() in STOP_WORDS:
         raise Unreadable(f"{word!r} is a word")
-    if word in ("Infinity", "Inf"):
-        return [Token("constant", "infinity", start, start + len(word))]
     tokens: list[Token] = []
     for match in _PIECE.finditer(word):
-        piece, at = match[0], start + match.start()
+        piece, first, last = match[0], start + match.start(), start + match.end()
         if piece.isupper():
-            tokens.append(Token("symbol", piece, at, at + len(piece)))
+            tokens.append(Token("symbol", piece, first, last))
         else:
-            tokens.extend(_lower_case(piece, at))
+            tokens.extend(_lower_case(piece, first, last))
     return tokens
 
 
-def _lower_case(piece: str, start: int) -> list[Token]:
-    end = start + len(piece)
-    if len(piece) == 1:
-        return [Token("symbol", piece, start, end)]
-    whole = _plain_name(piece, start)
-    if whole is not None:
-        return [whole]
-    for cut in range(len(piece) - 1):  # "xsinx": letters, one name, letters
-        for stop in range(len(piece), cut + 1, -1):
-            name = _plain_name(piece[cut:stop], start + cut)
-            if name is not None and cut <= 2 and len(piece) - stop <= 2:
-                return [
-                    *_letters(piece[:cut], start),
-                    name,
-                    *_letters(piece[stop:], start + stop),
-                ]
-        if cut == 2:
-            break
-    if len(piece) > 3 and any(left >= right for left, right in itertools.pairwise(piece)):
+def _lower_case(piece: str, start: int, end: int) -> list[Token]:
+    if piece in GREEK_WORDS or piece in CONSTANTS:
+        token = _named(piece, start, end)
+        return [token] if token is not None else []
+    name = _NAMES.search(piece)
+    if name is not None and name.start() <= 2 and len(piece) - name.end() <= 2:  # `xsinx`
+        token = _named(name[0], start + name.start(), start + name.end())
+        if token is not None:
+            before, behind = piece[: name.start()], piece[name.end() :]
+            return [*_letters(before, start), token, *_letters(behind, token.end)]
+    if len(piece) > 3 and any(left >= right for left, right in pairwise(piece)):
         raise Unreadable(f"{piece!r} is a word")
     return _letters(piece, start)
 
 
 def _letters(piece: str, start: int) -> list[Token]:
-    return [
-        Token("symbol", letter, start + place, start + place + 1)
-        for place, letter in enumerate(piece)
-    ]
-
-
-def _plain_name(name: str, start: int) -> Token | None:
-    end = start + len(name)
-    if name in ("sqrt", "binom"):
-        return Token("macro", name, start, end)
-    if name in MACRO_ONLY:
-        return None
-    if name in FUNCTIONS or name in CONSTANTS:
-        return _known(name, start, end)
-    if name in GREEK_WORDS:
-        return Token("symbol", name, start, end)
-    return None
+    return [Token("symbol", letter, place, place + 1) for place, letter in enumerate(piece, start)]
