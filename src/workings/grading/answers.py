@@ -76,6 +76,14 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
+class Residues:
+    """Classes of integers to one modulus, as they were written."""
+
+    values: tuple[int, ...]
+    modulus: int
+
+
+@dataclass(frozen=True, slots=True)
 class Collection:
     """Several answers; in order for parentheses, in any order for braces and bare lists.
 
@@ -172,6 +180,7 @@ Answer: TypeAlias = (
     | Based
     | Ratio
     | Clock
+    | Residues
     | Collection
     | Interval
     | Region
@@ -188,7 +197,8 @@ Answer: TypeAlias = (
 _KINDS: dict[type, str] = {
     Number: "a number", Expression: "a formula", Infinity: "infinity", Meaning: "a phrase",
     Words: "words", Choice: "a choice", Based: "a numeral in a base", Ratio: "a ratio",
-    Clock: "a time of day", Collection: "a collection", Interval: "an interval",
+    Clock: "a time of day",
+    Residues: "a residue class", Collection: "a collection", Interval: "an interval",
     Region: "a part of the line", Complement: "a part of the line", Relation: "a relation",
     Named: "a named value", Assignments: "values of several names", Matrix: "a matrix",
     Cases: "a definition by cases", Family: "a family of values",

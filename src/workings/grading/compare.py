@@ -29,14 +29,15 @@ from workings.grading.structure_rules import (
 from workings.grading.value_rules import (
     choices,
     plain_numbers,
+    residues,
     short_forms,
     units_differ,
     words,
 )
 
 _RULES = (
-    families, names, choices, plain_numbers, assignments, regions, collections, short_forms,
-    matrices, cases, words,
+    families, names, choices, plain_numbers, assignments, regions, collections, residues,
+    short_forms, matrices, cases, words,
 )  # fmt: skip
 """In the order in which they are asked; the first that applies settles the pair."""
 
@@ -131,6 +132,14 @@ class Comparison:
     def _expressions(
         self, left: Expression, right: Expression, answer: Answer, gold: Answer
     ) -> Outcome:
+        if (
+            left.text.isupper()
+            and right.text.isupper()
+            and left.text.isalpha()
+            and len(left.text) > 1
+        ):
+            same = left.text == right.text
+            return Outcome(same, "structure", "the same name" if same else "other names")
         factor = unit_factor(left.unit, right.unit)
         if factor is None:
             return units_differ(left.unit, right.unit)
@@ -148,8 +157,8 @@ class Comparison:
             return Outcome(True, "expression", _VALUE_REASON[True])
         if _rounds_to(answer, gold, self._formulas):
             return Outcome(True, "expression", "equal to the precision that is written")
-        same = None if None in outcomes else False
-        return Outcome(same, "expression", _VALUE_REASON[same])
+        unsettled = None if None in outcomes else False
+        return Outcome(unsettled, "expression", _VALUE_REASON[unsettled])
 
 
 _VALUE_REASON = {

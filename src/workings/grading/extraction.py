@@ -17,6 +17,7 @@ _SEPARATORS = frozenset(
     ["", "and", "or", "\\text{and}", "\\text{or}", "\\text{ and }", "\\text{ or }"]
 )
 _MARKERS = ("answer is", "answer:", "final answer", "####", "答案")
+_SENTENCE_END = re.compile(r"[.。]\s+(?=[A-Z一-鿿])")
 _MARKED_LINE_EDGES = " \t:：=*$`_"
 
 
@@ -153,7 +154,7 @@ def _from_marked_line(text: str) -> str | None:
     if position < 0:
         return None
     rest = text[position + len(marker) :].lstrip(_MARKED_LINE_EDGES + "\n是为")
-    line = rest.partition("\n")[0].rstrip(".。 ")
+    line = _SENTENCE_END.split(rest.partition("\n")[0], maxsplit=1)[0].rstrip(".。 ")
     for opening, closing in (("\\(", "\\)"), ("\\[", "\\]"), ("$", "$")):
         line = line.removeprefix(opening).removesuffix(closing)
     return line.strip(_MARKED_LINE_EDGES) or None

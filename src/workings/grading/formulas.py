@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from functools import lru_cache
 
@@ -42,7 +43,7 @@ class EvaluatedFormulas:
         found = None if node is None else real_value(node)
         if found is None:
             return None
-        return bool(abs(found - value) <= half_unit)
+        return isinstance(found, Fraction) and abs(found - value) <= half_unit
 
 
 def _moved(relation: Relation, place: int) -> Node | None:
@@ -51,9 +52,12 @@ def _moved(relation: Relation, place: int) -> Node | None:
     return None if left is None or right is None else difference(right, left)
 
 
+_CAPITALS = re.compile(r"(?<!overline\{)(?<!angle )(?<!angle)(?<![A-Z])[A-Z](?=[A-Z])")
+
+
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> Node | None:
     try:
-        return parse_expression(text)
+        return parse_expression(_CAPITALS.sub(r"\g<0> ", text))
     except Unreadable:
         return None

@@ -43,11 +43,12 @@ _NAMED = re.compile(
 _SPACE_BETWEEN_DIGITS = re.compile(r"(?<=\d)\s+(?=\d)")
 _SPACE_AFTER_MACRO = re.compile(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])")
 _KEPT_SPACE = "\x01"  # no whitespace to str.split
-_SYNONYMS = re.compile(r"\\(leq|geq|neq|leqslant|geqslant|varnothing|lbrace|rbrace|%)(?![a-zA-Z])")
 _SYNONYM_OF = {
     "leq": r"\le", "geq": r"\ge", "neq": r"\ne", "leqslant": r"\le", "geqslant": r"\ge",
-    "varnothing": r"\emptyset", "lbrace": r"\{", "rbrace": r"\}", "%": "%",
+    "varnothing": r"\emptyset", "lbrace": r"\{", "rbrace": r"\}", "pounds": "£", "euro": "€",
+    "yen": "¥", "%": "%",
 }  # fmt: skip
+_SYNONYMS = re.compile(rf"\\({'|'.join(_SYNONYM_OF)})(?![a-zA-Z])")
 
 
 def normalise(text: str) -> str:

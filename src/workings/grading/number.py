@@ -84,8 +84,8 @@ def read_number(text: str) -> Number | None:
     Fraction(-7, 2)
     >>> read_number("1,234").value, read_number("12,34")
     (Fraction(1234, 1), None)
-    >>> read_number(r"5\text{ cm}").unit.dimension
-    'length'
+    >>> read_number(r"5\text{ cm}").unit.dimensions
+    (('length', 1),)
     """
     if len(text) > MAX_DIGITS:
         return None

@@ -27,6 +27,7 @@ from workings.grading.normalise import plain_text
 from workings.grading.number import Number, read_number, read_tail
 from workings.grading.parts import LIST, named, read_parts
 from workings.grading.relations import name_in
+from workings.grading.residues import read_residues
 from workings.grading.short_forms import read_clock, read_short_form
 from workings.grading.units import read_unit
 from workings.grading.words import head_of, is_wordy, phrase_of, spoken
@@ -45,6 +46,7 @@ _INTEGERS = re.compile(
     r"(?<![a-zA-Z])(?P<letter>[a-z])\s*"
     r"(?:\\in\s*(?:\\mathbb\s*\{?\s*)?Z\s*\}?|(?:is|being)\s+(?:an|any)\s+integer|an integer)\s*\)?"
 )
+_MONTH = re.compile(r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)", re.IGNORECASE)
 _PREFIX = re.compile(
     r"(?:\\text\s*\{)?\s*(?:the\s+)?(?:final\s+)?"
     r"(?:(?:answer|solution|result)s?\s*(?:is|are)?\s*:?"
@@ -133,13 +135,19 @@ def _read_short(text: str, read: Reader) -> Answer | None:
         clock = read_clock(plain_text(text).strip())
         if clock is not None:
             return clock
+    if _MONTH.search(text) and len(text) < 60:
+        date = date_in(spoken(text))
+        if date is not None:
+            return Words(date)
     number = read_number(text) or read_number(_DOTS.sub(r"\1\\overline{\2}", text))
     if number is not None:
         return number
     if len(text) > _LONGEST_SHORT_FORM:
         return None
     phrase = phrase_of(text)
-    return Meaning(phrase) if phrase is not None else read_short_form(plain_text(text).strip())
+    if phrase is not None:
+        return Meaning(phrase)
+    return read_residues(text) or read_short_form(plain_text(text).strip())
 
 
 def _read_family(text: str, read: Reader) -> Answer | None:
@@ -178,9 +186,6 @@ def _read_worded(text: str, read: Reader) -> Answer | None:
     ordered = _COMPARED.fullmatch(said)
     if ordered:
         return read(f"{ordered['name'] or 'x'} {_ORDERS[ordered['order']]} {ordered['end']}")
-    date = date_in(said)
-    if date is not None:
-        return Words(date)
     exception = _EXCEPT.fullmatch(said) if "x" in plain else None
     if exception:
         points = read(exception[1])

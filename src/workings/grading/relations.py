@@ -34,7 +34,7 @@ _NAME = re.compile(
 )
 _ONE_LETTER = re.compile(r"\\text\{\s*([A-Za-z])\s*\}")
 _ARGUMENT = re.compile(r"\([^()]*\)$")
-_LABEL = re.compile(r"[^\W\d_]{2,}(?:[\s'-]+[^\W\d_]+){0,5}")
+_LABEL = re.compile(r"[^\W\d_]{3,}(?:[\s'-]+[^\W\d_]+){0,5}")
 _NO_LABEL = re.compile(
     r"\b(?:sin|cos|tan|log|ln|sqrt|pi|exp|or|and|not|lambda|return|print|if|for|let|suppose)\b"
 )

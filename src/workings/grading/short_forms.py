@@ -21,8 +21,8 @@ _INFINITY = re.compile(
 _CHOICE = re.compile(
     r"(?:(?:option|choice|answer|选项?|答案)\s*(?:is|:|是|为)?\s*)?"
     r"(?P<open>[(\[【]?)\s*(?P<letter>[A-J]|[a-j](?=\s*[)\]】]))"
-    r"(?:\s*(?P<close>[)\]】]?)\s*(?P<stop>[.:]?)|\s*[).:]\s*(?P<text>[^+*/^=,].*)"
-    r"|\s*\)\s*(?P<text2>[^+*/^=,].*))",
+    r"(?:\s*(?P<close>[)\]】]?)\s*(?P<stop>[.:]?)|\s*[).:]\s*(?P<text>[^\s+*/^=,].*)"
+    r"|\s*\)\s*(?P<text2>[^\s+*/^=,].*))",
     re.DOTALL | re.IGNORECASE,
 )
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])|\(\s*[a-j]\s*\)")

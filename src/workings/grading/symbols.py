@@ -14,8 +14,9 @@ _GREEK = {
 }  # fmt: skip
 _MACROS = {
     "×": "times", "·": "cdot", "⋅": "cdot", "∙": "cdot", "≤": "le", "⩽": "le", "≦": "le",
-    "≥": "ge", "⩾": "ge", "≧": "ge", "≠": "ne", "≈": "approx", "∞": "infty", "∪": "cup",
-    "∩": "cap", "∈": "in", "∉": "notin", "⊂": "subset", "⊆": "subseteq", "∅": "emptyset",
+    "≥": "ge", "⩾": "ge", "≧": "ge", "≠": "ne", "≈": "approx", "≡": "equiv", "∞": "infty",
+    "∪": "cup", "∩": "cap", "∈": "in", "∉": "notin", "⊂": "subset", "⊆": "subseteq",
+    "∅": "emptyset",
     "±": "pm", "∓": "mp", "→": "to", "∖": "setminus",
 }  # fmt: skip
 CIRCLED = 0xE001

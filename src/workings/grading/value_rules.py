@@ -18,11 +18,13 @@ from workings.grading.answers import (
     Infinity,
     Meaning,
     Ratio,
+    Residues,
     Words,
     kind_of,
 )
 from workings.grading.number import Number, same_number, unit_factor
 from workings.grading.outcome import Comparer, Outcome
+from workings.grading.residues import read_residues_leniently
 from workings.grading.units import Unit
 
 
@@ -61,6 +63,30 @@ def _ratio_and_number(ratio: Ratio, number: Number) -> Outcome:
         return Outcome(False, "structure", "a ratio is not a number")
     same = ratio.parts[0] / ratio.parts[1] == number.value
     return Outcome(same, "number", "a ratio and a fraction")
+
+
+def residues(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
+    """Residue classes: the same modulus and the same classes; a bare number is one of them."""
+    if not isinstance(answer, Residues) and not isinstance(gold, Residues):
+        return None
+    left, right = _as_residues(answer, gold), _as_residues(gold, answer)
+    if left is None or right is None:
+        return Outcome(None, "structure", "a residue class beside something else")
+    if left.modulus != right.modulus:
+        return Outcome(False, "structure", "other moduli")
+    classes = [{value % one.modulus for value in one.values} for one in (left, right)]
+    same = classes[0] == classes[1]
+    return Outcome(same, "structure", "the same classes" if same else "other classes")
+
+
+def _as_residues(answer: Answer, other: Answer) -> Residues | None:
+    if isinstance(answer, Residues):
+        return answer
+    if isinstance(answer, Expression):
+        return read_residues_leniently(answer.text)
+    if isinstance(answer, Number) and answer.kind == "integer" and isinstance(other, Residues):
+        return Residues((int(answer.value),), other.modulus)
+    return None
 
 
 def short_forms(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:

@@ -54,7 +54,7 @@ def test_brackets() -> None:
     [
         (r"\text{B}", Choice("B")),
         ("(B)", Choice("B", is_marked=True)),
-        ("B.", Choice("B", is_marked=True)),
+        ("B.", Choice("B")),
         (r"\text{(B) 12}", Choice("B", is_marked=True)),
         ("B: 12", Choice("B", is_marked=True)),
         ("(b)", Choice("B", is_marked=True)),
@@ -142,7 +142,9 @@ def test_the_cache_forgets_the_oldest_and_texts_that_are_long() -> None:
 
 def test_tiers_can_be_left_out() -> None:
     only_text = GradingPolicy(tiers=("string",))
-    assert decide("0.5", "1/2", only_text) is None
+    undecided = decide("0.5", "1/2", only_text)
+    assert undecided is not None
+    assert (undecided.verdict, undecided.reason) == (Verdict.UNDECIDED, "the tier number is off")
     assert decide(r"\text{B}", "B.", only_text) is not None
     decision = decide("0.5", "1/2", GradingPolicy())
     assert decision is not None
