@@ -47,10 +47,14 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One letter of a multiple choice; `is_marked` where it is written as one: "(B)", "B. 12"."""
+    """One letter of a multiple choice.
+
+    `is_marked` where it is written as one: "(B)", "B. 12"; `text` is that of the option, if given.
+    """
 
     letter: str
     is_marked: bool = False
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from workings.grading.number import Number, unit_factor
 from workings.grading.outcome import Formulas, Outcome
 from workings.grading.policy import Tier
 from workings.grading.reading import read_answer
-from workings.grading.relations import is_constant
+from workings.grading.relations import is_constant, name_in
 from workings.grading.structure_rules import (
     assignments,
     cases,
@@ -93,16 +93,10 @@ class Comparison:
 
     def _relation_and_value(self, answer: Answer, gold: Answer) -> Outcome:
         """An equation equals no number that merely occurs in it; a chain of equal values does."""
-        chain = answer if isinstance(answer, Relation) else None
-        if (
-            chain is not None
-            and chain.operators[0] in ("=", "~")
-            and len(set(chain.operators)) <= 2
-        ):
-            if not set(chain.operators) <= {"=", "~"}:
-                return Outcome(False, "structure", f"a relation is not {kind_of(gold)}")
-            sides = [read_answer(side) for side in chain.sides]
-            return self._chain(chain, sides, gold)
+        if isinstance(answer, Relation) and _is_computation(answer):
+            return self._chain(answer, [read_answer(side) for side in answer.sides], gold)
+        if isinstance(gold, Relation) and _is_computation(gold):
+            return self(answer, read_answer(gold.sides[-1]))
         return Outcome(False, "structure", f"{kind_of(answer)} is not {kind_of(gold)}")
 
     def _chain(self, chain: Relation, sides: Sequence[Answer], gold: Answer) -> Outcome:
@@ -171,6 +165,16 @@ _EQUATION_REASON = {
     False: "the relations are not multiples of one another",
     None: "the relations cannot be evaluated",
 }
+
+
+def _is_computation(relation: Relation) -> bool:
+    """True for "6/2 = 3", "S = ab = 12" and "lim f(x) = 3": values that are said to be equal."""
+    first = relation.sides[0]
+    if not set(relation.operators) <= {"=", "~"}:
+        return False
+    if is_constant(first) or first.startswith(("\\lim", "\\int", "\\sum", "\\prod")):
+        return True
+    return len(relation.sides) > 2 and name_in(first) is not None
 
 
 def _rounds_to(answer: Answer, gold: Answer, formulas: Formulas) -> bool:

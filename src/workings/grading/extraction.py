@@ -113,7 +113,13 @@ def _scan_boxes(text: str, *, with_fbox: bool = True) -> tuple[list[_Box], int]:
     """The outermost closed boxes in order, and where the last box left open begins (-1: none)."""
     boxes: list[_Box] = []
     stack: list[tuple[int, int] | None] = []  # (start, inside) of a box, None for a plain brace
-    for match in TOKENS.finditer(text):
+    first = _BOX_MACRO.search(text)
+    if first is None:
+        return boxes, -1
+    start = first.start()
+    while start and text[start - 1] == "\\":  # an escaped backslash makes no macro
+        start -= 1
+    for match in TOKENS.finditer(text, start):
         if match["box"] and (with_fbox or match["box"].startswith("\\boxed")):
             stack.append((match.start(), match.end()))
         elif match["box"] or match["open"]:

@@ -10,6 +10,7 @@ from workings.grading.answers import Relation
 from workings.grading.expression.compare import constant_ratio, real_value, same_value
 from workings.grading.expression.parse import parse_expression
 from workings.grading.expression.tree import Node, Unreadable, difference
+from workings.grading.relations import is_constant
 
 
 class EvaluatedFormulas:
@@ -24,6 +25,8 @@ class EvaluatedFormulas:
 
     def same_relation(self, answer: Relation, gold: Relation) -> bool | None:
         """Whether each relation of the chain is a multiple of its partner, with its direction."""
+        if all(is_constant(side) for side in (*answer.sides, *gold.sides)):
+            return self._same_sides(answer, gold)
         unsure = False
         for place, operator in enumerate(gold.operators):
             if answer.operators[place] != operator:
@@ -36,6 +39,16 @@ class EvaluatedFormulas:
             if ratio is None or (operator in ("<", "<=") and ratio < 0):
                 return False
         return None if unsure else True
+
+    def _same_sides(self, answer: Relation, gold: Relation) -> bool | None:
+        """Statements about numbers are the same where their sides are: any two true ones agree."""
+        pairs = [tuple(zip(answer.sides, gold.sides, strict=True))]
+        if set(gold.operators) == {"="}:
+            pairs.append(tuple(zip(reversed(answer.sides), gold.sides, strict=True)))
+        found = [{self.same_value(*pair) for pair in one} for one in pairs]
+        if {True} in found:
+            return True
+        return None if all(None in values and False not in values for values in found) else False
 
     def close_to(self, formula: str, value: Fraction, half_unit: Fraction) -> bool | None:
         """Whether a constant formula lies within `half_unit` of `value`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from workings.grading.answers import Answer, Collection, Named
 from workings.grading.braces import is_balanced, max_depth
@@ -65,6 +66,11 @@ def gold_fault(gold: object, *, max_length: int, max_nesting: int) -> str | None
     """
     if not isinstance(gold, str):
         return f"it is {type(gold).__name__} {gold!r:.80}, not text"
+    return _fault_of(gold, max_length, max_nesting)
+
+
+@lru_cache(maxsize=16_384)
+def _fault_of(gold: str, max_length: int, max_nesting: int) -> str | None:
     if "####" in gold:
         return "it is a whole solution, not an answer: keep the text after '####'"
     text = unboxed(gold)

@@ -126,7 +126,7 @@ def _read_relation(text: str, read: Reader) -> Answer | None:
     relation = oriented(sides, signs)
     if relation is None:
         return None
-    if relation.operators == ("=",):
+    if relation.operators in (("=",), ("~",)):
         name = name_in(sides[0])
         if name is not None and sides[1]:
             return named(name, sides[1], sides[0], read)

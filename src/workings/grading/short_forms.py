@@ -53,7 +53,7 @@ def read_short_form(plain: str) -> Answer | None:
     """What a text of at most a few words is, None where no fixed shape fits.
 
     >>> read_short_form("(B) 12"), read_short_form("212_5")
-    (Choice(letter='B', is_marked=True), Based(digits='212', base=5))
+    (Choice(letter='B', is_marked=True, text='12'), Based(digits='212', base=5))
     >>> read_short_form("5 feet 6 inches").value, read_short_form("2:3").parts
     (Fraction(11, 2), (Fraction(2, 1), Fraction(3, 1)))
     """
@@ -139,7 +139,7 @@ def _choice(plain: str) -> Answer | None:
     is_marked = bool(text or match["close"] or match["stop"] or len(plain) > len(letter) + 2)
     if letter.islower() and not is_marked:
         return None
-    return Choice(letter.upper(), is_marked)
+    return Choice(letter.upper(), is_marked, compact(text or ""))
 
 
 def _circled(plain: str) -> Answer | None:

@@ -31,6 +31,10 @@ from workings.grading.units import Unit
 def choices(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
     """Letters of a multiple choice, alone or several of them."""
     if isinstance(answer, Choice) and isinstance(gold, Choice):
+        if answer.letter == gold.letter and answer.text and gold.text:
+            same = answer.text == gold.text
+            reason = "the same choice" if same else f"other texts of choice {gold.letter}"
+            return Outcome(same, "structure", reason)
         if answer.letter == gold.letter:
             return Outcome(True, "structure", f"both are choice {gold.letter}")
         return Outcome(False, "structure", f"choice {answer.letter} is not {gold.letter}")
