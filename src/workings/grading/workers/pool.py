@@ -1,8 +1,9 @@
 """Killable workers: a task gets an answer or its time is up, and the caller is never stuck.
 
-There is no thread here. Whoever has tasks takes idle workers, sends each one task, waits on their
-pipes with a monotonic deadline, and kills a worker whose time is up; so the pool works from any
-thread and inside asyncio, and survives Ctrl-C.
+There is no thread here. Whoever has tasks borrows workers, sends them tasks, waits on their
+channels with a monotonic deadline, and kills a worker whose time is up; so the pool works from any
+thread and inside asyncio, and survives Ctrl-C. One worker more than lent stands ready to step in
+for one that was killed.
 """
 
 from __future__ import annotations
@@ -10,39 +11,46 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from workings.errors import ConfigError, GradingError
+from workings.grading.forks import renew_after_fork
 from workings.grading.workers.batch import Batch, Reply
-from workings.grading.workers.launcher import Launcher, Worker, default_launcher
+from workings.grading.workers.fork_server import ForkServer
+from workings.grading.workers.interpreters import FreshInterpreters
+from workings.grading.workers.launcher import Launcher, Worker
+
+PAIRS = "workings.grading.workers.pair"
+"""The handler that compares an answer and a gold."""
+MEMORY_BYTES = 2 << 30
+
+_LOOK_SECONDS = 1.0
+"""Between two looks for workers that an interrupted batch did not give back."""
 
 
 class WorkerPool:
-    """Up to `num_workers` processes, started on first need.
+    """Up to `num_workers` processes at work and one in reserve, started on first need.
 
     Args:
-        num_workers: most processes at once.
+        num_workers: most processes at work at once.
         deadline_seconds: most seconds of work on one task, both tries together; counted from the
             moment a worker takes it.
-        memory_bytes: address-space limit of each worker.
         tasks_per_worker: a worker is replaced after so many tasks.
         launcher: where workers come from; the platform's best by default.
     """
 
-    _owner: int
     _condition: threading.Condition
     _idle: list[Worker]
-    _num_live: int
+    _lent: dict[Worker, object]
+    _spare: Worker | None
     _num_waiting: int
-    _launcher: Launcher
-    _finalizer: Callable[[], object]
 
     def __init__(
         self,
         *,
         num_workers: int,
         deadline_seconds: float,
-        memory_bytes: int = 2 << 30,
         tasks_per_worker: int = 5_000,
         launcher: Launcher | None = None,
     ) -> None:
@@ -50,96 +58,151 @@ class WorkerPool:
             raise ConfigError(f"num_workers={num_workers}; expected 1 or more")
         self.num_workers = num_workers
         self._deadline_seconds = deadline_seconds
-        self._memory_bytes = memory_bytes
         self._tasks_per_worker = tasks_per_worker
         self._closed = False
-        self._begin(launcher or default_launcher(memory_bytes=memory_bytes))
+        self._launcher = launcher or default_launcher()
+        self._begin()
+        renew_after_fork(self)
 
-    def run(self, tasks: Sequence[Mapping[str, str]]) -> list[Reply]:
+    def run(self, tasks: Sequence[Mapping[str, object]]) -> list[Reply]:
         """One reply per task, in order. Raises GradingError only where no worker can be had."""
-        if self._owner != os.getpid():  # a fork of the owner: its workers are not ours to use
-            self._begin(default_launcher(memory_bytes=self._memory_bytes))
-        batch = Batch(
-            tasks,
-            deadline_seconds=self._deadline_seconds,
-            give_back=self._give_back,
-            discard=self._discard,
-        )
-        try:
-            while batch.is_queued or batch.is_running:
-                while batch.is_queued:
-                    worker = self._take(block=not batch.is_running)
-                    if worker is None:
-                        break
-                    batch.send_next(worker)
-                batch.collect()
-        finally:
-            batch.abandon()
-        return batch.replies()
+        with self.batch() as batch:
+            for task in tasks:
+                batch.submit(task)
+            return batch.replies()
+
+    def batch(self) -> Batch:
+        """Tasks that are sent while the caller still looks for more; use it in a `with` block."""
+        return Batch(self, deadline_seconds=self._deadline_seconds)
+
+    def start(self) -> None:
+        """Begin to start the first worker, and do not wait for it."""
+        with self._condition:
+            self._check_open()
+            if self._spare is None and not self._idle and not self._lent:
+                self._spare = self._launcher.launch()
 
     def close(self) -> None:
         """End every worker; the pool is not usable afterwards."""
-        self._closed = True
-        if self._owner != os.getpid():
-            return
         with self._condition:
-            idle, self._idle = self._idle, []
+            self._closed = True
+            self._idle, self._spare = [], None
             self._condition.notify_all()
-        for worker in idle:
-            worker.connection.close()
         self._finalizer()
 
+    def renew(self) -> None:
+        """Forget the workers of the process that this one was forked from."""
+        self._finalizer.detach()
+        self._launcher = self._launcher.renewed()
+        self._begin()
+
     def idle_pids(self) -> list[int]:
-        """Process ids of the workers that have nothing to do."""
+        """Process ids of the workers that wait for work, without the one in reserve."""
         with self._condition:
-            return [worker.pid for worker in self._idle]
+            return [worker.pid for worker in self._idle if worker.pid is not None]
 
-    def _begin(self, launcher: Launcher) -> None:
-        self._owner = os.getpid()
-        self._condition = threading.Condition()
-        self._idle = []
-        self._num_live = 0
-        self._num_waiting = 0
-        self._launcher = launcher
-        self._finalizer = weakref.finalize(self, launcher.close)
+    def lent_pids(self) -> list[int]:
+        """Process ids of the workers that are at work."""
+        with self._condition:
+            return [worker.pid for worker in self._lent if worker.pid is not None]
 
-    def _take(self, *, block: bool) -> Worker | None:
-        """A worker of the caller's own; None where none is free, or others have waited longer."""
+    def spare_pid(self) -> int | None:
+        """Process id of the worker in reserve, None where there is none that is ready."""
+        with self._condition:
+            spare = self._spare
+            return spare.pid if spare is not None and spare.is_usable() else None
+
+    def lend(self, borrower: object, *, block: bool) -> Worker | None:
+        """A worker of the borrower's own; None where none is free, or others have waited longer."""
         with self._condition:
             if not block and (self._num_waiting or not self._is_available()):
                 return None
             self._num_waiting += 1
             try:
-                self._condition.wait_for(lambda: self._closed or self._is_available())
+                while not (self._closed or self._is_available()):
+                    self._condition.wait(_LOOK_SECONDS)
             finally:
                 self._num_waiting -= 1
-            if self._closed:
-                raise GradingError("the grader is closed", hint="close it after its last use")
-            if self._idle:
-                return self._idle.pop()
-            self._num_live += 1
-        try:
-            return self._launcher.launch()
-        except BaseException:
-            self._forget_one()
-            raise
+            self._check_open()
+            is_first = not self._lent and not self._idle
+            worker = self._next_worker()
+            self._lent[worker] = borrower
+            if worker in self._idle:
+                self._idle.remove(worker)
+            if not is_first:
+                self._keep_spare()
+            return worker
 
-    def _is_available(self) -> bool:
-        return bool(self._idle) or self._num_live < self.num_workers
-
-    def _give_back(self, worker: Worker) -> None:
+    def give_back(self, worker: Worker) -> None:
+        """Take back a worker that has nothing to do; end it where its work is done."""
         if worker.num_tasks >= self._tasks_per_worker or self._closed:
-            self._discard(worker)
+            self.discard(worker)
             return
         with self._condition:
             self._idle.append(worker)
+            self._lent.pop(worker, None)
+            self._keep_spare()
             self._condition.notify()
 
-    def _discard(self, worker: Worker) -> None:
-        self._launcher.retire(worker)
-        self._forget_one()
-
-    def _forget_one(self) -> None:
+    def discard(self, worker: Worker) -> None:
+        """Kill a worker; the one in reserve takes its place."""
         with self._condition:
-            self._num_live -= 1
+            if worker in self._idle:
+                self._idle.remove(worker)
+            self._lent.pop(worker, None)
+            self._launcher.retire(worker)
+            self._keep_spare()
             self._condition.notify()
+
+    def release(self, borrower: object) -> None:
+        """Discard whatever `borrower` still has: there may be answers on its way."""
+        for worker in [worker for worker, owner in list(self._lent.items()) if owner is borrower]:
+            self.discard(worker)
+
+    def check(self) -> None:
+        """Raise GradingError where it is known that no worker can start."""
+        self._check_open()
+        self._launcher.check()
+
+    def _begin(self) -> None:
+        self._condition = threading.Condition()
+        self._idle = []
+        self._lent = {}
+        self._spare = None
+        self._num_waiting = 0
+        self._finalizer = weakref.finalize(self, self._launcher.close)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise GradingError("the grader is closed", hint="close it after its last use")
+
+    def _is_available(self) -> bool:
+        for borrower in set(self._lent.values()):
+            if getattr(borrower, "is_over", False):  # its own release was interrupted
+                self.release(borrower)
+        return bool(self._idle) or len(self._lent) < self.num_workers
+
+    def _next_worker(self) -> Worker:
+        """An idle worker, the one in reserve, or a new one; the dead are retired on the way."""
+        while self._idle:
+            if self._idle[-1].is_usable():
+                return self._idle[-1]
+            self._launcher.retire(self._idle.pop())
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            if spare.is_usable():
+                return spare
+            self._launcher.retire(spare)
+        return self._launcher.launch()
+
+    def _keep_spare(self) -> None:
+        if self._spare is None and not self._closed:
+            with suppress(GradingError, OSError):  # whoever needs a worker next will be told
+                self._spare = self._launcher.launch()
+
+
+def default_launcher() -> Launcher:
+    """The fork server where the system can fork, else fresh interpreters."""
+    if hasattr(os, "fork"):
+        return ForkServer(handler=PAIRS, memory_bytes=MEMORY_BYTES)
+    return FreshInterpreters(handler=PAIRS, memory_bytes=MEMORY_BYTES)

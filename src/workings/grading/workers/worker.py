@@ -1,95 +1,90 @@
-"""A worker process: takes one task at a time from its pipe, answers, and ends with its parent.
+"""A worker process: takes one task after another from its channel, answers, ends with its parent.
 
-A task is a JSON object {"answer", "gold", "seconds"}. The worker first sends `STARTED`, from which
-the parent counts the deadline, then a JSON object {"verdict", "tier", "detail"}.
+All messages are JSON objects. A worker says `{"pid"}` when it is ready (or `{"fault"}`, where it
+could not be made), then takes tasks and answers each with what its handler returns and the seconds
+that this took. More tasks may be sent while one is worked on; they are taken in order.
 """
 
 from __future__ import annotations
 
-import ctypes
+import gc
+import importlib
 import json
-import math
+import os
+import socket
 import sys
 import time
-from contextlib import suppress
-from multiprocessing.connection import Connection
+from collections.abc import Mapping
+from typing import Protocol, cast
 
-from workings.types import Verdict
-
-STARTED = b"started"
-
-_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
-_SPARE_CPU_SECONDS = 5
-
-
-def serve(connection: Connection, memory_bytes: int) -> None:
-    """Answer tasks until the other end of `connection` is closed."""
-    _limit_memory(memory_bytes)
-    while True:
-        try:
-            task = json.loads(connection.recv_bytes())
-            _limit_cpu(task["seconds"])
-            connection.send_bytes(STARTED)
-            connection.send_bytes(json.dumps(_answer(task)).encode())
-        except (EOFError, OSError):
-            return
+from workings.grading.workers.channel import Channel
+from workings.grading.workers.isolation import (
+    forbid_sockets_and_programs,
+    limit_cpu,
+    limit_memory,
+)
 
 
-def main(handle: int, memory_bytes: int) -> None:
-    """Entry point of a worker that was not forked; `handle` is its end of the pipe."""
-    from workings.grading.peer import warm_up
+class Handler(Protocol):
+    """The module that a worker imports and asks."""
 
-    warm_up()
-    serve(open_connection(handle), memory_bytes)
+    def warm_up(self) -> None:
+        """Load what the first task would load."""
+        ...
 
-
-def open_connection(handle: int) -> Connection:
-    """The connection behind an inherited file descriptor (on Windows: pipe handle)."""
-    if sys.platform == "win32":
-        from multiprocessing.connection import PipeConnection
-
-        return PipeConnection(handle)
-    return Connection(handle)
+    def answer(self, task: Mapping[str, object]) -> Mapping[str, object]:
+        """The reply to one task; an exception ends the worker."""
+        ...
 
 
-def die_with_parent() -> None:
-    """Have Linux kill this process when its parent dies; elsewhere the closed pipe has to do."""
-    if sys.platform == "linux":
-        import signal
+def load_handler(name: str) -> Handler:
+    """The module of that name, warmed up, in a process that has given up what it does not need."""
+    handler = cast(Handler, importlib.import_module(name))
+    handler.warm_up()
+    gc.collect()
+    gc.freeze()  # what is loaded now is shared by all workers and never collected
+    forbid_sockets_and_programs()
+    return handler
 
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0)
 
-
-def _answer(task: dict[str, str]) -> dict[str, str | None]:
-    from workings.grading.peer import peer_says_equal
-
+def serve(channel: Channel, handler: Handler, memory_bytes: int) -> None:
+    """Answer tasks until the other end of `channel` is closed."""
+    limit_memory(memory_bytes)
     try:
-        equal = peer_says_equal(task["answer"], task["gold"])
-    except (MemoryError, RecursionError) as error:
-        return {"verdict": Verdict.REFUSED, "tier": None, "detail": repr(error)}
-    except Exception as error:  # whatever a parser does with model text must not end the worker
-        return {"verdict": Verdict.INTERNAL_ERROR, "tier": None, "detail": repr(error)[:500]}
-    if equal:
-        return {"verdict": Verdict.EQUAL, "tier": "peer", "detail": None}
-    return {"verdict": Verdict.UNDECIDED, "tier": None, "detail": None}
+        channel.send(json.dumps({"pid": os.getpid()}).encode())
+        while True:
+            for message in channel.receive():
+                channel.send(_reply(handler, json.loads(message)))
+    except (EOFError, OSError):
+        return
 
 
-def _limit_memory(memory_bytes: int) -> None:
-    if sys.platform != "win32":
-        import resource
+def main(handle: int, handler_name: str, memory_bytes: int) -> None:
+    """Entry point of a worker that was not forked; `handle` is its end of the channel."""
+    channel = open_channel(handle)
+    try:
+        handler = load_handler(handler_name)
+    except Exception as error:
+        channel.send(json.dumps({"fault": describe(error)}).encode())
+        return
+    serve(channel, handler, memory_bytes)
 
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        limit = memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)
-        with suppress(ValueError, OSError):  # macOS knows the limit and refuses to set it
-            resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+def open_channel(handle: int) -> Channel:
+    """The channel behind an inherited descriptor (on Windows: socket handle)."""
+    family = socket.AF_INET if sys.platform == "win32" else socket.AF_UNIX
+    return Channel(socket.socket(family, socket.SOCK_STREAM, fileno=handle))
 
 
-def _limit_cpu(seconds: float) -> None:
-    """Let the kernel end this process should nobody be left to kill it at the deadline."""
-    if sys.platform != "win32":
-        import resource
+def describe(error: BaseException) -> str:
+    """The error in a line or two, short enough for a message."""
+    return f"{type(error).__name__}: {error}"[:2000]
 
-        soft = math.ceil(time.process_time() + seconds) + _SPARE_CPU_SECONDS
-        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-        if hard == resource.RLIM_INFINITY or soft < hard:
-            resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
+
+def _reply(handler: Handler, task: dict[str, object]) -> bytes:
+    seconds = task["seconds"]
+    assert isinstance(seconds, float)
+    limit_cpu(seconds)
+    start = time.perf_counter()
+    reply = handler.answer(task)
+    return json.dumps({**reply, "seconds": time.perf_counter() - start}).encode()

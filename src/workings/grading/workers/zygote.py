@@ -1,47 +1,45 @@
 """The fork server: imports the slow libraries once, then forks a worker in milliseconds.
 
-It talks over one socket in frames of an operation and a number. It alone waits for the workers,
-and only when told, so a process id can never mean another process. When the socket closes, by
-`close` or because the parent died, it kills every worker and ends.
+It takes orders over one socket in frames of an operation and a number that the parent gave to the
+worker. It alone waits for the workers, and only after it was told to kill them, so a process id can
+never mean another process. It ends, and every worker with it, when the socket closes or the parent
+dies; the latter is watched apart, since copies of the socket live on in what the parent has forked.
 """
 
 from __future__ import annotations
 
-import gc
+import json
 import os
+import select
 import signal
 import socket
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
 
-from workings.grading.workers.worker import die_with_parent, open_connection, serve
+from workings.grading.workers.isolation import die_with_parent
+from workings.grading.workers.worker import Handler, describe, load_handler, open_channel, serve
 
 FRAME = struct.Struct("!cq")
-READY, FAILED, FORK, FORKED, KILL = b"R", b"X", b"F", b"P", b"K"
+READY, FAILED, FORK, KILL = b"R", b"X", b"F", b"K"
+
+_LOOK_MILLISECONDS = 1000
+"""Between two looks at whether the parent lives, where the system cannot say it unasked."""
+_REAP_MILLISECONDS = 20
 
 
-def main(control_handle: int, memory_bytes: int) -> None:
-    """Serve the control socket until it closes."""
-    control = socket.socket(fileno=control_handle)
+def main(control_handle: int, parent: int, handler_name: str, memory_bytes: int) -> None:
+    """Serve the control socket until it closes or `parent` is dead."""
+    control = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=control_handle)
     try:
-        from workings.grading.peer import warm_up
-
-        warm_up()
+        handler = load_handler(handler_name)
     except Exception as error:
-        text = f"{type(error).__name__}: {error}".encode(errors="replace")
+        text = describe(error).encode(errors="replace")
         control.sendall(FRAME.pack(FAILED, len(text)) + text)
         return
-    gc.collect()
-    gc.freeze()  # what is loaded now is shared by all workers and never collected
-    control.sendall(FRAME.pack(READY, os.getpid()))
-    workers: set[int] = set()
-    try:
-        while _serve_once(control, workers, memory_bytes):
-            pass
-    finally:
-        for pid in workers:
-            _kill(pid)
+    with suppress(OSError):
+        control.sendall(FRAME.pack(READY, 0))
+    _Server(control, parent, handler, memory_bytes).run()
 
 
 def receive_frame(control: socket.socket) -> tuple[bytes, int, Sequence[int]] | None:
@@ -58,47 +56,99 @@ def receive_frame(control: socket.socket) -> tuple[bytes, int, Sequence[int]] | 
     return operation, number, handles
 
 
-def _serve_once(control: socket.socket, workers: set[int], memory_bytes: int) -> bool:
-    """Do one operation; False when there will be no more."""
+class _Server:
+    """The workers by the parent's numbers, and those that were killed and not yet waited for."""
+
+    def __init__(
+        self, control: socket.socket, parent: int, handler: Handler, memory_bytes: int
+    ) -> None:
+        self._control = control
+        self._parent = parent
+        self._handler = handler
+        self._memory_bytes = memory_bytes
+        self._workers: dict[int, int] = {}
+        self._dying: set[int] = set()
+        self._watched = _watch(parent)
+
+    def run(self) -> None:
+        """Serve until there is nobody left to serve."""
+        watch = select.poll()
+        watch.register(self._control, select.POLLIN)
+        if self._watched is not None:
+            watch.register(self._watched, select.POLLIN)
+        try:
+            while os.getppid() == self._parent:
+                ready = watch.poll(_REAP_MILLISECONDS if self._dying else _LOOK_MILLISECONDS)
+                if any(handle == self._watched for handle, _ in ready):
+                    return
+                if ready and not self._obey():
+                    return
+                self._reap()
+        finally:
+            for pid in (*self._workers.values(), *self._dying):
+                _kill(pid)
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+
+    def _obey(self) -> bool:
+        """Do one operation; False when there will be no more."""
+        try:
+            frame = receive_frame(self._control)
+        except OSError:
+            return False
+        if frame is None:
+            return False
+        operation, number, handles = frame
+        if operation == FORK:
+            self._fork(number, handles[0])
+        elif operation == KILL and number in self._workers:
+            pid = self._workers.pop(number)
+            _kill(pid)
+            self._dying.add(pid)  # freeing its memory may take long: the next fork does not wait
+        return True
+
+    def _fork(self, number: int, handle: int) -> None:
+        """A new worker, which owns `handle`; or the reason for there being none, said on it."""
+        channel = open_channel(handle)
+        server = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            with suppress(OSError):
+                channel.send(json.dumps({"fault": f"cannot fork: {error.strerror}"}).encode())
+            channel.close()
+            return
+        if pid:
+            channel.close()
+            self._workers[number] = pid
+            return
+        try:
+            self._control.close()
+            if self._watched is not None:
+                os.close(self._watched)
+            die_with_parent(server)
+            serve(channel, self._handler, self._memory_bytes)
+        finally:
+            os._exit(0)  # never run the fork server's own clean-up in a worker
+
+    def _reap(self) -> None:
+        for pid in list(self._dying):
+            with suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    continue
+            self._dying.discard(pid)
+
+
+def _watch(pid: int) -> int | None:
+    """A descriptor that is readable once that process is dead; None where there is none."""
+    if not hasattr(os, "pidfd_open"):
+        return None
     try:
-        frame = receive_frame(control)
+        return os.pidfd_open(pid)
     except OSError:
-        return False
-    if frame is None:
-        return False
-    operation, number, handles = frame
-    if operation == FORK:
-        pid = _fork(control, handles[0], memory_bytes)
-        if pid > 0:
-            workers.add(pid)
-        with suppress(OSError):
-            control.sendall(FRAME.pack(FORKED, pid))
-    elif operation == KILL and number in workers:
-        workers.discard(number)
-        _kill(number)
-    return True
-
-
-def _fork(control: socket.socket, handle: int, memory_bytes: int) -> int:
-    """The id of a new worker that owns `handle`; minus the error number where none can be made."""
-    try:
-        pid = os.fork()
-    except OSError as error:
-        os.close(handle)
-        return -(error.errno or 1)
-    if pid:
-        os.close(handle)
-        return pid
-    try:
-        control.close()
-        die_with_parent()
-        serve(open_connection(handle), memory_bytes)
-    finally:
-        os._exit(0)  # never run the fork server's own clean-up in a worker
+        return None
 
 
 def _kill(pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    with suppress(ChildProcessError):
-        os.waitpid(pid, 0)
