@@ -67,9 +67,10 @@ class Based:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Numbers between colons; a clock time without "am" or "pm" reads as one too."""
+    """Numbers between colons; `is_time` where they may be hours and minutes: "5:45"."""
 
     parts: tuple[Fraction, ...]
+    is_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)

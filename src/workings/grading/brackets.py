@@ -28,7 +28,7 @@ from workings.grading.parts import (
     read_items,
 )
 from workings.grading.regions import region_of
-from workings.grading.relations import name_in, split_relation
+from workings.grading.relations import split_relation
 
 Reader = Callable[[str], Answer]
 
@@ -142,8 +142,6 @@ def _read_matrix(text: str, read: Reader) -> Answer | None:
     if "\\\\" not in body and match["kind"] != "array":
         body = _LOST_ROW_BREAK.sub(r"\\\\", body)
     if any(sign in front for sign in "=+,[") or front.startswith("\\{"):
-        if front.endswith("=") and name_in(front[:-1].strip()):
-            return _read_matrix(text[len(match["factor"]) :], read)
         return None
     rows = [
         tuple(read(entry) for entry in split_top(row, "&")[0])

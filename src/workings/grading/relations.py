@@ -33,7 +33,8 @@ _NAME = re.compile(
     r"|\\angle\s*[A-Z]{1,3}",
 )
 _ONE_LETTER = re.compile(r"\\text\{\s*([A-Za-z])\s*\}")
-_ARGUMENT = re.compile(r"\([^()]*\)$")
+_ARGUMENT = re.compile(r"\(\\?[a-z]+(?:,[a-z]+)*\)$")
+"""Of a function: "f(x)" and "f(t)" are named f, but "Q(50)" is not "Q(80)"."""
 _LABEL = re.compile(r"[^\W\d_]{3,}(?:[\s'-]+[^\W\d_]+){0,5}")
 _NO_LABEL = re.compile(
     r"\b(?:sin|cos|tan|log|ln|sqrt|pi|exp|or|and|not|lambda|return|print|if|for|let|suppose)\b"

@@ -93,7 +93,9 @@ def _infinity(plain: str) -> Answer | None:
 def _ratio(plain: str) -> Answer | None:
     if not _RATIO.fullmatch(plain):
         return None
-    return Ratio(tuple(Fraction(part) for part in re.findall(r"\d+(?:\.\d+)?", plain)))
+    parts = re.findall(r"\d+(?:\.\d+)?", plain)
+    is_time = all(len(part) == 2 and part < "60" for part in parts[1:])
+    return Ratio(tuple(Fraction(part) for part in parts), is_time)
 
 
 def _based(plain: str) -> Answer | None:

@@ -5,6 +5,7 @@ A rule gives None where it does not apply, and the next one is asked.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -26,6 +27,8 @@ from workings.grading.number import Number, same_number, unit_factor
 from workings.grading.outcome import Comparer, Outcome
 from workings.grading.residues import read_residues_leniently
 from workings.grading.units import Unit
+
+_MATHEMATICS = re.compile(r"[\d=<>\\^]")
 
 
 def choices(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
@@ -99,7 +102,8 @@ def short_forms(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
         if isinstance(answer, kind) and isinstance(gold, kind):
             same = answer == gold
             if isinstance(answer, Ratio) and isinstance(gold, Ratio):
-                same = _proportional(answer.parts, gold.parts)
+                are_times = answer.is_time and gold.is_time
+                same = answer == gold if are_times else _proportional(answer.parts, gold.parts)
             name = kind_of(gold)
             return Outcome(same, "structure", f"the same as {name}" if same else f"not {name}")
     if isinstance(answer, Clock) and isinstance(gold, Ratio):
@@ -121,9 +125,8 @@ def words(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
     if isinstance(answer, Words) and isinstance(gold, Words):
         if _joined(answer.spoken) == _joined(gold.spoken):
             return Outcome(True, "structure", "the same words")
-        heads = (answer.head or answer.spoken, gold.head or gold.spoken)
-        if (answer.head or gold.head) and heads[0] == heads[1]:
-            return Outcome(True, "structure", f"both say {heads[0]}")
+        if answer.head or gold.head:
+            return _heads(answer, gold)
         return Outcome(False, "structure", "other words")
     if isinstance(gold, Expression) or isinstance(answer, Expression):
         text = gold.text if isinstance(gold, Expression) else answer.text  # type: ignore[union-attr]
@@ -131,6 +134,16 @@ def words(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
         if _joined(spoken) == _joined(text.lower()):
             return Outcome(True, "structure", "the same words")
     return Outcome(False, "structure", f"{kind_of(answer)} is not {kind_of(gold)}")
+
+
+def _heads(answer: Words, gold: Words) -> Outcome:
+    """Sentences that begin with yes or no: the word decides, unless the gold goes on with more."""
+    said = (answer.head or answer.spoken, gold.head or gold.spoken)
+    if said[0] != said[1]:
+        return Outcome(False, "structure", "other words")
+    if gold.head and (answer.head or _MATHEMATICS.search(gold.spoken)):
+        return Outcome(None, "structure", f"both say {said[1]}, and more after it")
+    return Outcome(True, "structure", f"both say {said[1]}")
 
 
 def units_differ(answer: Unit | None, gold: Unit | None) -> Outcome:
@@ -154,11 +167,9 @@ def _letters(answer: Answer) -> str | None:
 
 
 def _proportional(parts: Sequence[Fraction], others: Sequence[Fraction]) -> bool:
-    if len(parts) != len(others):
-        return False
-    return all(a * others[0] == b * parts[0] for a, b in zip(parts, others, strict=True)) and (
-        parts[0] == 0
-    ) == (others[0] == 0)
+    if len(parts) != len(others) or not all((*parts, *others)):
+        return parts == others
+    return all(a * others[0] == b * parts[0] for a, b in zip(parts, others, strict=True))
 
 
 def _time_without_half(clock: Clock, ratio: Ratio) -> Outcome:
