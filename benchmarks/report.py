@@ -5,7 +5,8 @@
 A number lives in its results file and nowhere else. A file holds
 {"benchmark", "date", "commit", "command", "machine", "versions", "results": [{"name", "value",
 "unit", "low", "high", "n", "seeds", "peer", "peer_value", "ratio", "note"}]}; fields that do not
-apply are left out. `--check` changes nothing, and ends with 1 where a page is not up to date.
+apply are left out, and "notes" may hold sentences for the page of all results. `--check` changes
+nothing, and ends with 1 where a page is not up to date.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ FIELDS = frozenset(
     {"name", "value", "unit", "low", "high", "n", "seeds", "peer", "peer_value", "ratio", "note"}
 )
 BY_SEED = re.compile(r"(.+), seed (\d+)")
+IN_TABLE = re.compile(r"(.+): (.+), by (.+)")  # TABLE: COLUMN, by LINE
 ONLY_IN_FULL = frozenset({"learning"})  # shown on the page of all results, not in the README
 MAIN_VERSIONS = ("python", "torch", "transformers", "workings")
 
@@ -56,7 +58,7 @@ def blocks(folder: Path = RESULTS) -> Blocks:
             ),
             "picture": picture.replace("%s", "../images/quickstart.png"),
         },
-        ALL_RESULTS: {"all-results": describe_all(files, heading="##", all_versions=True)},
+        ALL_RESULTS: {"all-results": describe_all(files, heading="##", in_full=True)},
     }
 
 
@@ -79,23 +81,23 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def describe_all(
-    files: Sequence[Mapping[str, Any]], *, heading: str, all_versions: bool = False
-) -> str:
+def describe_all(files: Sequence[Mapping[str, Any]], *, heading: str, in_full: bool = False) -> str:
     """One section per file, or a sentence where there is none."""
-    parts = [describe(file, heading=heading, all_versions=all_versions) for file in files]
+    parts = [describe(file, heading=heading, in_full=in_full) for file in files]
     return "\n\n".join(parts) or NONE_YET
 
 
-def describe(file: Mapping[str, Any], *, heading: str, all_versions: bool = False) -> str:
-    """The file's tables, above their conditions."""
+def describe(file: Mapping[str, Any], *, heading: str, in_full: bool = False) -> str:
+    """The file's tables, above their conditions; those by name and all versions only in full."""
     results = file["results"]
     seeds = [row for row in results if BY_SEED.fullmatch(row["name"])]
-    others = [row for row in results if row not in seeds]
+    named = [row for row in results if IN_TABLE.fullmatch(row["name"])]
+    others = [row for row in results if row not in seeds and row not in named]
     parts = [f"{heading} {file['benchmark']}"]
     parts += [seeds_table(seeds)] if seeds else []
     parts += [results_table(others)] if others else []
-    return "\n\n".join([*parts, _conditions(file, all_versions=all_versions)])
+    parts += [*named_tables(named), *file.get("notes", [])] if in_full else []
+    return "\n\n".join([*parts, _conditions(file, all_versions=in_full)])
 
 
 def seeds_table(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -113,6 +115,32 @@ def seeds_table(rows: Sequence[Mapping[str, Any]]) -> str:
     listed = table(["what", *(f"seed {seed}" for seed in seeds)], lines)
     known = counts != {None} and len(counts) == 1
     return listed + (f"\n\nIn brackets 95 % intervals; n = {_number(*counts)}." if known else "")
+
+
+def named_tables(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Results named "TABLE: COLUMN, by LINE" as one table for each TABLE."""
+    tables: dict[str, dict[str, dict[str, str]]] = {}
+    counts: dict[tuple[str, str], int | None] = {}
+    for row in rows:
+        match = IN_TABLE.fullmatch(row["name"])
+        assert match is not None
+        title, column, line = match.groups()
+        note = f" ({row['note']})" if row.get("note") is not None else ""
+        value = with_unit(row["value"], row.get("unit")) + note
+        tables.setdefault(title, {}).setdefault(line, {})[column] = value
+        counts[title, column] = row.get("n")
+    written = []
+    for title, lines in tables.items():
+        columns = list(dict.fromkeys(column for cells in lines.values() for column in cells))
+        heads = [
+            f"{column}, n = {_number(counts[title, column])}" if counts[title, column] else column
+            for column in columns
+        ]
+        cells = [
+            [line, *(found.get(column, "") for column in columns)] for line, found in lines.items()
+        ]
+        written.append(table([title, *heads], cells))
+    return written
 
 
 def results_table(rows: Sequence[Mapping[str, Any]]) -> str:

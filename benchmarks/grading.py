@@ -1,0 +1,276 @@
+"""Workings' grader beside math-verify and others: how often right, how fast, how long at worst.
+
+    python benchmarks/grading_peers.py                      once, for the optional graders
+    python benchmarks/grading.py [--graders NAME,...] [--out runs/grading] [--record]
+
+Every grader runs in a process of its own and is killed after 6 s on one pair. Speed is measured one
+grader after the other, in rounds over the same pairs; the rest with a process for every core.
+Nothing is remembered between grades of ours: no verdict, and no text that was read. The numbers go
+to OUT/grading.json, every wrong verdict to OUT/wrong.jsonl, and with --record the numbers go to
+benchmarks/results/grading.json, from which `python benchmarks/report.py` writes the tables. It
+takes about eight minutes on two idle cores; --quick looks at a few pairs of every set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+from grading_pairs import (
+    OWN_CASES,
+    VISIBLE_CASES,
+    Pair,
+    data_folder,
+    golds_of,
+    pairs_of,
+    read_cases,
+)
+from grading_peers import MATH_VERIFY, OURS, PEERS
+from grading_results import Measured, Rates, collect
+from grading_runner import Outcome, Runner
+
+from workings.grading.grader import Grader
+
+ROOT = Path(__file__).parents[1]
+RECORD = ROOT / "benchmarks" / "results" / "grading.json"
+MIX = "MATH-500 and GSM8K"
+DATASETS = {
+    "Minerva": ("minerva_math", None),
+    "OlympiadBench": ("olympiadbench", None),
+    "college_math": ("college_math", 600),
+    "Gaokao 2023": ("gaokao2023en", None),
+}
+CASES = {"visible cases": VISIBLE_CASES, "own cases": OWN_CASES}
+NUM_GSM8K = 400
+QUICK_GOLDS, QUICK_CASES = 8, 12
+REPEATS = 3
+SLOW_ROUND_SECONDS = 12.0
+WORKER_TIERS = ("expression", "peer")
+MOST_SCALED = 600
+
+
+# ----------------------------------------------------------------------------------------- the sets
+
+
+def read_sets(*, quick: bool = False) -> dict[str, list[Pair]]:
+    """Every set of pairs by its name, the mix first; sets whose file is missing are left out."""
+    folder = data_folder()
+    if not folder.is_dir():
+        raise SystemExit(f"no data sets in {folder}: set WORKINGS_DATA_DIR to their folder")
+
+    def made(dataset: str, most: int | None) -> list[Pair]:
+        return pairs_of(dataset, golds_of(folder, dataset, most=QUICK_GOLDS if quick else most))
+
+    sets = {MIX: made("math500", None) + made("gsm8k_test", NUM_GSM8K)}
+    sets |= {name: made(*which) for name, which in DATASETS.items()}
+    for name, path in CASES.items():
+        if path.is_file():
+            cases = read_cases(path)
+            sets[name] = _evenly(cases, QUICK_CASES) if quick else cases
+    return sets
+
+
+# ----------------------------------------------------------------------------------------- the runs
+
+
+def in_rounds(
+    names: Sequence[str], pairs: Sequence[Pair], *, repeats: int
+) -> dict[str, list[list[Outcome]]]:
+    """Outcomes of every grader on `pairs`, one list for each round; one grader works at a time.
+
+    A grader whose first round was slow is not asked again.
+    """
+    rounds: dict[str, list[list[Outcome]]] = {name: [] for name in names}
+    with ExitStack() as stack:
+        runners = {name: stack.enter_context(Runner(name)) for name in names}
+        for turn in range(repeats):
+            for name, runner in runners.items():
+                if turn and name not in (OURS, MATH_VERIFY) and _was_slow(rounds[name][0]):
+                    continue
+                outcomes = runner.run(pairs)
+                rounds[name].append(outcomes)
+                rate = len(pairs) / sum(outcome.seconds for outcome in outcomes)
+                say(f"round {turn + 1} of {repeats}, {name}: {rate:,.0f} grades per second")
+    return rounds
+
+
+def _was_slow(outcomes: Sequence[Outcome]) -> bool:
+    return sum(outcome.seconds for outcome in outcomes) > SLOW_ROUND_SECONDS
+
+
+def side_by_side(
+    names: Sequence[str], sets: Mapping[str, Sequence[Pair]], *, jobs: int
+) -> dict[str, dict[str, list[Outcome]]]:
+    """Outcomes by grader and set; `jobs` graders work at a time."""
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(_over_sets, name, sets): name for name in names}
+        for future in as_completed(running):
+            outcomes = future.result()
+            seconds = sum(outcome.seconds for found in outcomes.values() for outcome in found)
+            say(f"accuracy of {running[future]}: done after {seconds:.0f} s of grading")
+        return {name: future.result() for future, name in running.items()}
+
+
+def _over_sets(name: str, sets: Mapping[str, Sequence[Pair]]) -> dict[str, list[Outcome]]:
+    with Runner(name) as runner:
+        return {title: runner.run(pairs) for title, pairs in sets.items()}
+
+
+def workers_compared(sets: Mapping[str, Sequence[Pair]], *, repeats: int) -> Rates | None:
+    """Grades per second of one worker and of two, on pairs that no tier in process decides."""
+    pairs = _evenly(list(_pairs_for_workers(sets)), MOST_SCALED)
+    if not pairs:
+        return None
+    responses, golds = [pair.response for pair in pairs], [pair.gold for pair in pairs]
+    rates: dict[int, list[float]] = {1: [], 2: []}
+    with Grader(num_workers=1, cache_size=0) as one, Grader(num_workers=2, cache_size=0) as two:
+        graders = {1: one, 2: two}
+        for grader in graders.values():
+            grader.grade_batch(responses[:16], golds[:16])  # every worker has started
+        for _ in range(repeats):
+            for num_workers, grader in graders.items():
+                begun = time.perf_counter()
+                grader.grade_batch(responses, golds)
+                rates[num_workers].append(len(pairs) / (time.perf_counter() - begun))
+    say(f"{len(pairs)} pairs for workers: {median(rates[1]):,.0f} grades per second with one, "
+        f"{median(rates[2]):,.0f} with two")  # fmt: skip
+    return Rates(num_pairs=len(pairs), one=rates[1], two=rates[2])
+
+
+def _pairs_for_workers(sets: Mapping[str, Sequence[Pair]]) -> Iterator[Pair]:
+    """The pairs that a worker decides, without cases: those hold bombs that only wait."""
+    seen: set[tuple[str, str | None]] = set()
+    with Grader(num_workers=os.cpu_count() or 1) as grader:
+        for pairs in (pairs for title, pairs in sets.items() if title not in CASES):
+            grades = grader.grade_batch(
+                [pair.response for pair in pairs], [pair.gold for pair in pairs]
+            )
+            for pair, grade in zip(pairs, grades, strict=True):
+                key = (pair.gold, grade.extracted)
+                if grade.tier in WORKER_TIERS and key not in seen:
+                    seen.add(key)
+                    yield pair
+
+
+def _evenly(pairs: Sequence[Pair], most: int) -> list[Pair]:
+    if len(pairs) <= most:
+        return list(pairs)
+    return [pairs[index * len(pairs) // most] for index in range(most)]
+
+
+def import_seconds(*, repeats: int) -> list[float]:
+    """How long `from workings import grade` takes in a new interpreter."""
+    code = (
+        "import time; begun = time.perf_counter(); from workings import grade; "
+        "print(time.perf_counter() - begun)"
+    )
+    command = [sys.executable, "-c", code]
+    return [
+        float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        for _ in range(repeats)
+    ]
+
+
+# ------------------------------------------------------------------------------------ command line
+
+
+def measure(names: Sequence[str], *, repeats: int, jobs: int, quick: bool) -> Measured:
+    """Everything that the results are made of."""
+    sets = read_sets(quick=quick)
+    for title, pairs in sets.items():
+        say(f"{title}: {len(pairs):,} pairs")
+    rounds = in_rounds(names, sets[MIX], repeats=repeats)
+    others = {title: pairs for title, pairs in sets.items() if title != MIX}
+    outcomes = side_by_side(names, others, jobs=jobs)
+    for name in names:
+        outcomes[name] = {MIX: rounds[name][0], **outcomes[name]}
+    return Measured(
+        sets=sets,
+        outcomes=outcomes,
+        rounds=rounds,
+        mix=MIX,
+        cases=tuple(title for title in CASES if title in sets),
+        workers=workers_compared(sets, repeats=repeats),
+        import_seconds=import_seconds(repeats=repeats),
+    )
+
+
+def write_wrong(measured: Measured, path: Path) -> None:
+    """One line for every wrong verdict; not to be published, since it holds golds."""
+    with path.open("w", encoding="utf-8") as file:
+        for name, by_set in measured.outcomes.items():
+            for title, outcomes in by_set.items():
+                for pair, outcome in zip(measured.sets[title], outcomes, strict=True):
+                    if outcome.accepted != pair.expected and not pair.debatable:
+                        row = {
+                            "grader": name,
+                            "set": title,
+                            "id": pair.id,
+                            "kind": pair.kind,
+                            "style": pair.style,
+                            "gold": pair.gold,
+                            "end": pair.response[-200:],
+                            "expected": pair.expected,
+                            "killed": outcome.killed,
+                        }
+                        file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def say(line: str) -> None:
+    """Progress, with the seconds since the start."""
+    print(f"[{time.perf_counter() - _BEGUN:5.0f} s] {line}", flush=True)
+
+
+_BEGUN = time.perf_counter()
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 0."""
+    given = parser().parse_args(arguments)
+    unknown = [name for name in given.graders if name not in PEERS]
+    if unknown:
+        parser().error(f"unknown grader {', '.join(unknown)}; there are {', '.join(PEERS)}")
+    wanted = list(dict.fromkeys([OURS, MATH_VERIFY, *given.graders]))
+    absent = [name for name in wanted if not PEERS[name].is_installed]
+    names = [name for name in PEERS if name in wanted and name not in absent]
+    say(f"graders: {', '.join(names)}; not installed: {', '.join(absent) or 'none'}")
+    measured = measure(names, repeats=given.repeats, jobs=given.jobs, quick=given.quick)
+    content = collect(measured, command="python benchmarks/grading.py", absent=absent)
+    given.out.mkdir(parents=True, exist_ok=True)
+    paths = [given.out / RECORD.name, *([RECORD] if given.record else [])]
+    for path in paths:
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    write_wrong(measured, given.out / "wrong.jsonl")
+    say(f"written: {', '.join(map(str, paths))}")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument(
+        "--graders",
+        type=lambda text: [name for name in text.split(",") if name],
+        default=list(PEERS),
+        metavar="NAME,...",
+        help="beside ours and math-verify, which are always there",
+    )
+    options.add_argument("--repeats", type=int, default=REPEATS, help="rounds of the speed test")
+    options.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="graders at a time")
+    options.add_argument("--out", type=Path, default=Path("runs/grading"))
+    options.add_argument("--record", action="store_true", help=f"write {RECORD.name} of results/")
+    options.add_argument("--quick", action="store_true", help="a few pairs of every set")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
