@@ -1,4 +1,4 @@
-"""Answers that one pair of brackets or one environment encloses: tuples, sets, intervals, matrices.
+"""Answers that one pair of brackets encloses: tuples, sets, intervals; points with a name.
 
 `read` reads what is inside; None is returned where the brackets enclose something else.
 """
@@ -10,11 +10,9 @@ from collections.abc import Callable
 
 from workings.grading.answers import (
     Answer,
-    Cases,
     Collection,
     Infinity,
     Interval,
-    Matrix,
     Meaning,
     Named,
     Relation,
@@ -34,22 +32,6 @@ Reader = Callable[[str], Answer]
 
 _POINT = re.compile(r"(?P<name>[A-Z](?:_\{?\w\}?|')?)\s*(?P<tuple>\(.+\))", re.DOTALL)
 
-_MATRIX = re.compile(
-    r"(?P<factor>.*?)(?P<open>[\[(|]?)\s*\\begin\{(?P<kind>[pbBvV]?matrix|smallmatrix|array)\}"
-    r"(?:\s*\{[lcr|\s]*\})?(?P<body>.*)\\end\{(?P=kind)\}\s*[\])|]?",
-    re.DOTALL,
-)
-_DETERMINANT = ("vmatrix", "Vmatrix")
-_CASES = re.compile(
-    r"(?:\\\{)?\s*\\begin\{(?P<kind>cases|aligned|align\*?|gathered|array)\}(?:\s*\{[lcr|\s]*\})?"
-    r"(?P<body>.*)\\end\{(?P=kind)\}",
-    re.DOTALL,
-)
-_CELL = re.compile(
-    r"^\s*(?:\\text\s*\{\s*)?(?:if|for|when|where)(?![a-zA-Z])\s*\}?\s*|\s*[,.;]?\s*$"
-)
-_ROW_BREAK = r"\\\\|\\cr(?![a-zA-Z])|\\newline(?![a-zA-Z])"
-_LOST_ROW_BREAK = re.compile(r"(?<!\\)\\(?=-?\d|-?[a-z](?![a-zA-Z]))")
 _BUILDER = re.compile(
     r"(?P<name>[a-zA-Z]|\\theta)\s*(?:\\in\s*(?:\\mathbb\s*\{?\s*R\s*\}?|R))?\s*"
     r"(?:\\mid|\\vert|\||:)\s*(?P<condition>.+)",
@@ -70,7 +52,7 @@ def read_bracketed(text: str, read: Reader) -> Answer | None:
             return None
         return Named(point["name"], answer, Relation((point["name"], point["tuple"]), ("=",)))
     if "\\begin" in text:
-        return _read_matrix(text, read) or _read_cases(text, read)
+        return _read_matrix(text, read) or _read_cases(text, read) or _read_combination(text, read)
     opening = text[:1]
     if text.startswith("\\{"):
         if text.endswith("\\}") and encloses(text[1:]):
@@ -129,53 +111,3 @@ def _read_braces(inner: str, read: Reader) -> Answer | None:
     if len(pieces) > MAX_ITEMS or not all(pieces):
         return None
     return Collection(read_items(pieces, read, expand=True), "{}")
-
-
-def _read_matrix(text: str, read: Reader) -> Answer | None:
-    match = _MATRIX.fullmatch(text)
-    if match is None or match["kind"] in _DETERMINANT or "\\begin" in match["body"]:
-        return None
-    if match["open"] == "|":
-        return None
-    front = match["factor"].strip().removesuffix("\\cdot").strip()
-    body = match["body"]
-    if "\\\\" not in body and match["kind"] != "array":
-        body = _LOST_ROW_BREAK.sub(r"\\\\", body)
-    if any(sign in front for sign in "=+,[") or front.startswith("\\{"):
-        return None
-    rows = [
-        tuple(read(entry) for entry in split_top(row, "&")[0])
-        for row in split_top(body, _ROW_BREAK)[0]
-        if row.replace("\\hline", "").strip()
-    ]
-    if not rows or len({len(row) for row in rows}) != 1 or len(rows) * len(rows[0]) > MAX_ITEMS:
-        return None
-    factor: Answer | None = None
-    if front:
-        factor = read({"-": "-1", "+": "1"}.get(front, front))
-    return Matrix(tuple(rows), factor)
-
-
-def _read_cases(text: str, read: Reader) -> Answer | None:
-    match = _CASES.fullmatch(text)
-    if match is None:
-        return None
-    rows = [
-        tuple(cell for cell in split_top(row, "&")[0] if cell)
-        for row in split_top(match["body"], _ROW_BREAK)[0]
-        if row
-    ]
-    rows = [tuple(_CELL.sub("", cell) for cell in row) for row in rows]
-    joined = [" ".join(row).replace(" =", "=") for row in rows]
-    if len(joined) == 1:
-        return read(joined[0])
-    if any(
-        len(row) > 1 and split_relation(row[0])[1] == [] and row[1][:1] not in "=<>\\"
-        for row in rows
-    ):
-        return Cases(tuple(rows))
-    if all(len(split_relation(row)[1]) == 1 for row in joined):
-        items = read_items(joined, read)
-        named = [item for item in items if isinstance(item, Named)]
-        return assigned(named) if len(named) == len(items) else Collection(items, "{}")
-    return Cases(tuple(rows))

@@ -26,7 +26,9 @@ _CHOICE = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])|\(\s*[a-j]\s*\)")
-_BASED = re.compile(r"\(?(?P<digits>\d[\dA-Za-z]*)\)?_\{?\(?(?P<base>\d{1,2}|[a-z]+)\)?\}?")
+_BASED = re.compile(
+    r"\(?(?P<digits>\d[\dA-Za-z]*(?:\.(?:[\dA-Za-z]+|[\dA-Za-z]*\\overline\{[\dA-Za-z]+\}))?)\)?_\{?\(?(?P<base>\d{1,2}|[a-z]+)\)?\}?"
+)
 _BASE_WORDS = re.compile(
     r"(?P<digits>[\dA-F]+)\s*\(?(?:in )?base[\s-]*(?P<base>\d{1,2}|[a-z]+)\)?", re.IGNORECASE
 )
