@@ -52,7 +52,7 @@ def read_bracketed(text: str, read: Reader) -> Answer | None:
             return None
         return Named(point["name"], answer, Relation((point["name"], point["tuple"]), ("=",)))
     if "\\begin" in text:
-        return _read_matrix(text, read) or _read_cases(text, read) or _read_combination(text, read)
+        return read_environment(text, read)
     opening = text[:1]
     if text.startswith("\\{"):
         if text.endswith("\\}") and encloses(text[1:]):
