@@ -18,6 +18,7 @@ from workings.grading.answers import (
     Relation,
 )
 from workings.grading.braces import encloses, split_top
+from workings.grading.matrices import read_environment
 from workings.grading.parts import (
     MAX_ITEMS,
     assigned,
