@@ -243,9 +243,11 @@ def grade(
         ),
     ] = None,
     policy: Annotated[
-        str,
-        typer.Option("--policy", metavar="NAME", help="What is read: boxed, tag or lenient."),
-    ] = "boxed",
+        str | None,
+        typer.Option(
+            "--policy", metavar="NAME", help="What is read: boxed (the default), tag or lenient."
+        ),
+    ] = None,
     bare: Annotated[
         bool, typer.Option("--bare", help="The response is the answer itself.")
     ] = False,
@@ -294,7 +296,10 @@ def grade(
     deadline: Annotated[
         float, typer.Option("--deadline", metavar="SECONDS", help="Most work on one pair.")
     ] = 2.0,
-    show: Annotated[int, typer.Option("--show", min=0, help="Rows of each kind to list.")] = 10,
+    show: Annotated[
+        int | None,
+        typer.Option("--show", min=0, help="Rows of each kind to list. Default: 10."),
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary or explanation as JSON.")
     ] = False,

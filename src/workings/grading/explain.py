@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from workings.grading.answers import kind_of
+from workings.grading.braces import max_depth
+from workings.grading.describe import describe
 from workings.grading.extraction import extract_answer, final_text, has_box
-from workings.grading.gold import Reading, read, unboxed
+from workings.grading.gold import read, unboxed
 from workings.grading.grader import shared_grader
-from workings.grading.number import read_number
-from workings.grading.policy import ExtractionPolicy, GradingPolicy
+from workings.grading.number import Number
+from workings.grading.policy import ExtractionPolicy, GradingPolicy, Tier
 from workings.types import Grade, Verdict
 
 Outcome = Literal["equal", "different", "cannot tell", "not asked"]
+IN_PROCESS = ("string", "number", "structure")
+"""Tiers that need no worker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,8 +28,8 @@ class Side:
     Attributes:
         text: as it came.
         normalised: in the one spelling that the tiers compare.
-        kind: what it is, e.g. "integer", "decimal", "text".
-        read_as: its value in words, e.g. "1/2, unit length".
+        kind: what it was read as, e.g. "a number", "an interval".
+        read_as: its value in words, e.g. "1/2, unit kg".
     """
 
     text: str
@@ -72,28 +78,29 @@ def explain(
     With `bare` the response is the answer itself, and nothing is extracted.
 
     >>> explanation = explain(r"so \boxed{0.50}", r"\frac{1}{2}")
-    >>> explanation.answer.kind, explanation.answer.read_as, explanation.gold.kind
-    ('decimal', '1/2', 'exact')
-    >>> [step.outcome for step in explanation.steps][:2]
-    ['cannot tell', 'equal']
+    >>> explanation.answer.kind, explanation.answer.read_as
+    ('a number', '1/2')
+    >>> [step.outcome for step in explanation.steps][:3]
+    ['cannot tell', 'equal', 'not asked']
     """
     policy = policy or GradingPolicy()
     grader = shared_grader(policy)
     grade = grader.compare(response, gold) if bare else grader.grade(response, gold)
     extracted = grade.extracted
-    if extracted is None and grade.verdict is not Verdict.NO_ANSWER:
-        extracted = response if bare else extract_answer(response, policy.extraction)
+    note = "compared as the answer itself" if bare else _note(response, extracted, policy)
+    answer = None if extracted is None else _side(extracted, policy)
     return Explanation(
         grade=grade,
         policy=policy.extraction,
         extracted=extracted,
-        extraction_note=(
-            "compared as the answer itself" if bare else _note(response, extracted, policy)
-        ),
-        answer=None if extracted is None else _side(extracted),
-        gold=_side(unboxed(gold), written=gold),
-        steps=_steps(grade, policy),
+        extraction_note=note,
+        answer=answer,
+        gold=_side(unboxed(gold), policy, written=gold),
+        steps=tuple(_steps(grade, extracted, unboxed(gold), policy)),
     )
+
+
+# ------------------------------------------------------------------------------- extraction
 
 
 def _note(response: str, extracted: str | None, policy: GradingPolicy) -> str:
@@ -103,9 +110,13 @@ def _note(response: str, extracted: str | None, policy: GradingPolicy) -> str:
     after = " after the thinking" if len(text) < len(response) else ""
     if extracted is None:
         return _why_nothing(text, policy.extraction) + after
+    if extracted != extract_answer(response, policy.extraction):
+        return f"the boxes side by side{after}, joined because the gold is a list of as many"
+    if policy.extraction == "tag":
+        return f"the content of the last <answer>{after}"
     if has_box(text):
         return f"the content of the last box{after}"
-    if policy.extraction == "tag" or "</answer>" in text:
+    if "</answer>" in text:
         return f"the content of the last <answer>{after}"
     return f"what follows the last mark such as 'answer is'{after}"
 
@@ -120,30 +131,61 @@ def _why_nothing(text: str, policy: ExtractionPolicy) -> str:
     return "there is no box"
 
 
-def _side(text: str, *, written: str | None = None) -> Side:
+# -------------------------------------------------------------------------------- the sides
+
+
+def _side(text: str, policy: GradingPolicy, *, written: str | None = None) -> Side:
+    """A text that is over the limits is not read: that could take long."""
+    shown = text if written is None else written
+    if not _is_read(text, policy):
+        return Side(text=shown, normalised=text, kind="not read", read_as="over the limits")
     reading = read(text)
-    kind, read_as = _value(reading)
-    return Side(text=written or text, normalised=reading.text, kind=kind, read_as=read_as)
+    return Side(
+        text=shown,
+        normalised=reading.text,
+        kind=kind_of(reading.answer),
+        read_as=describe(reading.answer),
+    )
 
 
-def _value(reading: Reading) -> tuple[str, str]:
-    number = read_number(reading.text)
-    if number is None:
-        return "list" if reading.num_elements > 1 else "text", reading.text
-    return number.kind, str(number.value) + (" %" if number.percent else "")
+def _is_read(text: str, policy: GradingPolicy) -> bool:
+    return len(text) <= policy.max_answer_length and max_depth(text) <= policy.max_depth
 
 
-def _steps(grade: Grade, policy: GradingPolicy) -> tuple[Step, ...]:
-    """What each tier said, as far as the grade tells."""
-    open_to_all = grade.verdict is Verdict.UNDECIDED
-    asked = grade.tier is not None or open_to_all
-    steps = []
+# ------------------------------------------------------------------------------------ steps
+
+
+def _steps(grade: Grade, answer: str | None, gold: str, policy: GradingPolicy) -> Iterator[Step]:
+    """What each tier said, as far as the grade and the readings tell."""
+    if answer is None or grade.verdict in (Verdict.NO_ANSWER, Verdict.BAD_GOLD):
+        for tier in policy.tiers:
+            yield Step(tier=tier, outcome="not asked", reason="")
+        return
+    is_open = True
     for tier in policy.tiers:
-        if tier == grade.tier:
+        if not is_open:
+            yield Step(tier=tier, outcome="not asked", reason="")
+        elif tier == grade.tier:
+            is_open = False
             outcome: Outcome = "equal" if grade.correct else "different"
-            steps.append(Step(tier=tier, outcome=outcome, reason=grade.reason or ""))
-            asked = False
+            yield Step(tier=tier, outcome=outcome, reason=grade.reason or "")
         else:
-            outcome = "cannot tell" if asked else "not asked"
-            steps.append(Step(tier=tier, outcome=outcome, reason=""))
-    return tuple(steps)
+            yield Step(
+                tier=tier, outcome="cannot tell", reason=_why_open(tier, answer, gold, grade)
+            )
+
+
+def _why_open(tier: Tier, answer: str, gold: str, grade: Grade) -> str:
+    """Why a tier could not settle the pair."""
+    if grade.verdict in (Verdict.REFUSED, Verdict.TIMEOUT, Verdict.INTERNAL_ERROR):
+        return "" if tier in IN_PROCESS else grade.reason or ""
+    if tier == "string":
+        return "the normalised texts differ"
+    if tier == "number":
+        pair = {"the answer": answer, "the gold": gold}
+        others = [side for side, text in pair.items() if not isinstance(read(text).answer, Number)]
+        verb = "are no numbers" if len(others) > 1 else "is no number"
+        return f"{' and '.join(others)} {verb}" if others else ""
+    if tier == "peer":
+        return "math-verify does not find them equal, or was not asked"
+    return ""

@@ -14,6 +14,7 @@ import pytest
 from grade_files import NONE, RIGHT, ROWS, VERDICTS, WRONG, records, verdicts, write_rows
 
 from workings.cli.commands import grade as command
+from workings.cli.grade.tally import MOST_NAMES
 from workings.cli.main import main
 from workings.evaluation.intervals import bootstrap_interval, wilson_interval
 from workings.tracking.rollouts import write_groups
@@ -187,6 +188,33 @@ def test_the_results_of_an_evaluation(tmp_path: Path) -> None:
     assert _summary(file)["by"] == {}
 
 
+def test_what_a_run_stored(grpo_run: Path, tmp_path: Path) -> None:
+    """Its rollouts, and the responses and results of its own evaluations."""
+    rollouts = grpo_run / "rollouts" / "step_000002.parquet"
+    (responses,) = sorted(grpo_run.glob("eval/step_000002/*/responses.parquet"))
+    results = responses.with_name("results.jsonl")
+    for file, count in ((rollouts, 16), (responses, 16), (results, 16)):
+        assert _grade(file, "--policy", "tag", "--out", tmp_path) == 0
+        graded = records(tmp_path / f"{file.stem}.graded.jsonl")
+        assert len(graded) == count
+        assert all(record["verdict"] for record in graded)
+        summary = json.loads((tmp_path / f"{file.stem}.graded.summary.json").read_text())
+        assert summary["accuracy"]["problems"] < count
+
+
+def test_a_column_of_many_values_is_cut_to_the_frequent_ones(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    rows = [{"kind": f"k{n // 2}", "answer": "5", "response": RIGHT} for n in range(451)]
+    file = write_rows(tmp_path / "responses.jsonl", rows)
+    assert _grade(file) == 0
+    summary = _summary(file)
+    assert len(summary["by"]["kind"]) == MOST_NAMES == 200
+    assert "k225" not in summary["by"]["kind"]
+    assert summary["values"] == {"kind": 226}
+    assert "and 176 more " in capsys.readouterr().out
+
+
 def test_named_columns(tmp_path: Path) -> None:
     rows = [{"out": {"text": ["5", "6"]}, "meta": {"gold": 5.0, "level": 3}}]
     file = write_rows(tmp_path / "responses.jsonl", rows)
@@ -331,6 +359,7 @@ def test_bad_golds_are_left_out_and_listed(tmp_path: Path, capsys: Captured) -> 
     ]
     assert graded[3]["reason"] == "the gold is a list of 2 and not one text or number"
     assert graded[6]["reason"] == "there is no 'answer'"
+    assert all(record["reason"] for record in graded)
     out = " ".join(capsys.readouterr().out.split())
     assert "2 of 2; policy boxed; 5 left out" in out
     assert "bad golds (5) line 2: the gold is empty" in out
@@ -410,6 +439,7 @@ def test_bad_labels(tmp_path: Path, capsys: Captured) -> None:
         ([], [], "r.jsonl has no rows"),
         (["{", "["], [], "none of its first 2 rows can be read; line 1: not JSON"),
         (ROWS, ["--policy", "box"], "unknown extraction policy 'box'; did you mean 'boxed'?"),
+        (ROWS, ["--bare", "--policy", "tag"], "so --policy tag is unused"),
         (ROWS, ["--deadline", "0"], "deadline_seconds=0.0; expected more than 0"),
     ],
 )

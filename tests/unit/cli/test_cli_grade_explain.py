@@ -11,8 +11,7 @@ from rich.console import Console
 
 from workings.cli.grade.explain_text import explanation_json, print_explanation
 from workings.cli.main import main
-from workings.grading.explain import Explanation, Side, Step, explain
-from workings.grading.policy import GradingPolicy
+from workings.grading.explain import Explanation, Side, Step
 from workings.types import Grade, Verdict
 
 Captured = pytest.CaptureFixture[str]
@@ -158,42 +157,11 @@ def test_policies_and_bad_golds(capsys: Captured) -> None:
         (["--explain", "-", "-"], "gold and response cannot both come from standard input"),
         (["--explain", "5", "x", "y"], "--explain takes one gold and one response; 'y' is too"),
         (["--explain", "5", "x", "--policy", "b"], "unknown extraction policy 'b'"),
+        (["--explain", "5", "x", "--bare", "--policy", "tag"], "so --policy tag is unused"),
+        (["--explain", "5", "x", "--by", "y", "--fresh"], "--by and --fresh are for files"),
+        (["--explain", "5", "x", "--out", "y"], "--out are for files, and --explain takes one"),
     ],
 )
 def test_wrong_use(arguments: list[str], message: str, capsys: Captured) -> None:
     assert main(["grade", *arguments]) == 2
     assert message in capsys.readouterr().err
-
-
-# ------------------------------------------------------------------------------- the record
-
-
-@pytest.mark.parametrize(
-    ("response", "policy", "note"),
-    [
-        (r"\boxed{5}", "boxed", "the content of the last box"),
-        (r"x</think>\boxed{5}", "boxed", "the content of the last box after the thinking"),
-        (r"<think>\boxed{5}", "boxed", "the thinking is still open"),
-        (r"\boxed{", "boxed", "the last box is empty or never closes"),
-        ("5", "boxed", "there is no box"),
-        ("5", "tag", "there is no <answer>...</answer>"),
-        ("<answer>5</answer>", "lenient", "the content of the last <answer>"),
-        ("The answer is 5", "lenient", "what follows the last mark"),
-        ("5", "lenient", "no line that is marked as the answer"),
-    ],
-)
-def test_what_was_taken_and_why(response: str, policy: str, note: str) -> None:
-    explanation = explain(response, "5", GradingPolicy(extraction=policy))  # type: ignore[arg-type]
-    assert note in explanation.extraction_note
-    assert (explanation.answer is None) == (explanation.extracted is None)
-    assert [step.tier for step in explanation.steps] == list(GradingPolicy().tiers)
-
-
-def test_steps_agree_with_the_grade() -> None:
-    for response, gold in ((r"\boxed{5}", "5"), (r"\boxed{6}", "5"), ("", "5"), (r"\boxed{5}", "")):
-        explanation = explain(response, gold)
-        outcomes = {step.tier: step.outcome for step in explanation.steps}
-        if explanation.grade.tier is None:
-            assert set(outcomes.values()) == {"not asked"}
-        else:
-            assert outcomes[explanation.grade.tier] == explanation.grade.verdict.value

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -42,6 +43,7 @@ from workings.types import Verdict
 
 STANDARD = "-"
 MOST_WORKERS = 4
+DEFAULT_POLICY, DEFAULT_SHOWN = "boxed", 10
 FAULTS = (Verdict.BAD_GOLD.value, Verdict.INTERNAL_ERROR.value)
 
 
@@ -49,7 +51,7 @@ def run(
     files: Sequence[str],
     *,
     pair: tuple[str, str] | None,
-    policy: str,
+    policy: str | None,
     deadline: float,
     num_workers: int | None,
     asked: AskedFor,
@@ -58,26 +60,28 @@ def run(
     fresh: bool,
     strict: bool,
     as_json: bool,
-    show: int,
+    show: int | None,
 ) -> int:
     """Grade every file, or explain the grade of one `pair` (gold, response).
 
     With `strict`, 1 for a bad gold or an internal error. DataError at the end where rows could not
     be graded; what could be is written all the same.
     """
-    grading = GradingPolicy(extraction=cast(ExtractionPolicy, policy), deadline_seconds=deadline)
+    if bare and policy is not None:
+        raise ConfigError(f"--bare reads nothing out of a response, so --policy {policy} is unused")
+    extraction = cast(ExtractionPolicy, policy or DEFAULT_POLICY)
+    grading = GradingPolicy(extraction=extraction, deadline_seconds=deadline)
     if pair is not None:
-        if files:
-            raise ConfigError(
-                f"--explain takes one gold and one response; {files[0]!r} is too much",
-                hint="quote texts with spaces: --explain GOLD RESPONSE",
-            )
+        of_files = {"--out": out, "--fresh": fresh, "--workers": num_workers, "--show": show}
+        _refuse_for_one_pair(files, asked, of_files)
         return _explain(*pair, policy=grading, bare=bare, as_json=as_json, strict=strict)
     if not files:
         raise ConfigError(
             "no file to grade", hint="name files, - for standard input, or --explain GOLD RESPONSE"
         )
-    options = Options(asked=asked, bare=bare, fresh=fresh, show=show)
+    options = Options(
+        asked=asked, bare=bare, fresh=fresh, show=DEFAULT_SHOWN if show is None else show
+    )
     with Grader(grading, num_workers=num_workers or default_workers()) as grader:
         summaries = _grade_files(files, out, grader, options, as_json=as_json)
     _refuse_bad_rows(summaries)
@@ -136,6 +140,20 @@ def _is_faulty(summary: Mapping[str, Any]) -> bool:
 
 
 # --------------------------------------------------------------------------------- one pair
+
+
+def _refuse_for_one_pair(
+    files: Sequence[str], asked: AskedFor, options: Mapping[str, object]
+) -> None:
+    if files:
+        raise ConfigError(
+            f"--explain takes one gold and one response; {files[0]!r} is too much",
+            hint="quote texts with spaces: --explain GOLD RESPONSE",
+        )
+    columns = {f"--{field.name}": getattr(asked, field.name) for field in fields(asked)}
+    given = [name for name, value in {**columns, **options}.items() if value]
+    if given:
+        raise ConfigError(f"{' and '.join(given)} are for files, and --explain takes one pair")
 
 
 def _explain(

@@ -109,7 +109,7 @@ def _tables(summary: Summary) -> Iterator[Table]:
     yield _verdict_table(summary)
     yield _tier_table(summary)
     for path, names in summary["by"].items():
-        yield _name_table(path, names)
+        yield _name_table(path, names, num_values=summary["values"][path])
     if "expected" in summary:
         yield _label_table(summary["expected"])
 
@@ -133,7 +133,7 @@ def _tier_table(summary: Summary) -> Table:
     return table
 
 
-def _name_table(path: str, names: Mapping[str, Any]) -> Table:
+def _name_table(path: str, names: Mapping[str, Any], *, num_values: int) -> Table:
     table = _table(path, "responses", "accuracy, 95 %", left=("not equal",))
     frequent = sorted(names, key=lambda name: -sum(names[name]["verdicts"].values()))[:MOST_NAMES]
     for name in sorted(frequent):
@@ -142,8 +142,9 @@ def _name_table(path: str, names: Mapping[str, Any]) -> Table:
         told = ", ".join(f"{verdict} {n:,}" for verdict, n in others.items())
         responses = sum(one["verdicts"].values())
         _add(table, _cut(name, LONGEST_NAME), f"{responses:,}", format_accuracy(one), told)
-    if len(names) > MOST_NAMES:
-        _add(table, f"and {len(names) - MOST_NAMES:,} more", "", "", "in the summary file")
+    if num_values > len(frequent):
+        where = "in the summary file" if num_values == len(names) else "less frequent"
+        _add(table, f"and {num_values - len(frequent):,} more", "", "", where)
     return table
 
 

@@ -21,6 +21,8 @@ BAD_ROW = "bad_row"
 VERDICTS = (*(verdict.value for verdict in Verdict), BAD_ROW)
 NOT_COUNTED = (Verdict.BAD_GOLD.value, BAD_ROW)
 NO_TIER, NO_VALUE = "none", "(none)"
+MOST_NAMES = 200
+"""Values of a column that accuracies are computed for, the most frequent ones."""
 _UNLABELLED, _FALSE, _TRUE, _DEBATABLE = range(4)
 
 
@@ -74,6 +76,7 @@ class Tally:
             "verdicts": _counts(verdicts, everything),
             "tiers": self._by_tier(verdicts),
             "by": {path: self._by_name(names, verdicts) for path, names in self._by.items()},
+            "values": {path: len(names) for path, names in self._by.items()},
         }
         if self._columns.expected is not None:
             summary["expected"] = self._against_labels(verdicts)
@@ -147,7 +150,7 @@ class Tally:
     def _by_name(self, names: _Names, verdicts: np.ndarray[Any, Any]) -> dict[str, Any]:
         return {
             name: {**self._accuracy(mask), "verdicts": _counts(verdicts, mask)}
-            for name, mask in sorted(names.masks(), key=lambda pair: pair[0])
+            for name, mask in sorted(names.masks(MOST_NAMES), key=lambda pair: pair[0])
         }
 
     def _against_labels(self, verdicts: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -175,7 +178,7 @@ class Tally:
 
 
 class _Names:
-    """A column of few different names, as numbers."""
+    """A column of names that repeat, as numbers."""
 
     def __init__(self) -> None:
         self._codes: dict[str, int] = {}
@@ -184,13 +187,17 @@ class _Names:
     def add(self, name: str) -> None:
         self._values.append(self._codes.setdefault(name, len(self._codes)))
 
-    def masks(self) -> Sequence[tuple[str, Mask]]:
-        """(name, where it stands), the most frequent first."""
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def masks(self, most: int | None = None) -> Sequence[tuple[str, Mask]]:
+        """(name, where it stands), the most frequent first, `most` of them."""
         import numpy as np
 
         values = np.frombuffer(self._values, dtype=np.int32)
-        pairs = [(name, values == code) for name, code in self._codes.items()]
-        return sorted(pairs, key=lambda pair: -int(pair[1].sum()))
+        frequent = np.argsort(-np.bincount(values), kind="stable")[:most]
+        names = list(self._codes)
+        return [(names[code], values == code) for code in frequent]
 
 
 def _counts(verdicts: np.ndarray[Any, Any], mask: Mask) -> dict[str, int]:
