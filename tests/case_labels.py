@@ -52,7 +52,7 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, sympy.MatrixBase) and isinstance(other, sympy.MatrixBase):
         return one.shape == other.shape and all(map(same, one, other))
     if isinstance(one, sympy.Expr) and isinstance(other, sympy.Expr):
-        return all(abs(a - b) <= _TOLERANCE * (1 + abs(a)) for a, b in _values(one, other))
+        return all(_close(a, b) for a, b in _values(one, other))
     return False
 
 
@@ -62,13 +62,24 @@ def proportional(one: Any, other: Any) -> bool:
     return all(abs(ratio - ratios[0]) <= _TOLERANCE * abs(ratios[0]) for ratio in ratios)
 
 
+def _close(one: Any, other: Any) -> bool:
+    if one.is_Rational and other.is_Rational:
+        return bool(one == other)
+    return bool(abs(one - other) <= _TOLERANCE * max(abs(one), abs(other)))
+
+
 def _values(one: Any, other: Any) -> list[tuple[Any, Any]]:
     """Both expressions at the points; points of mixed signs count only where both are real."""
     letters = sorted(one.free_symbols | other.free_symbols, key=str)
     pairs = []
     for point in _POINTS[: len(_POINTS) if letters else 1]:
         values = dict(zip(letters, point, strict=False))
-        a, b = (sympy.N(side.subs(values), _DIGITS) for side in (one, other))
+        a, b = (_value(side.subs(values)) for side in (one, other))
         if all(value > 0 for value in point) or (a.is_real and b.is_real):
             pairs.append((a, b))
     return pairs
+
+
+def _value(expression: Any) -> Any:
+    """A rational as it is, anything else to many digits; what is lost in cancelling is 0."""
+    return expression if expression.is_Rational else sympy.N(expression, _DIGITS, chop=True)

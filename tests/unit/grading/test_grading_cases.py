@@ -11,10 +11,14 @@ import pytest
 
 from case_labels import label_holds
 from workings.grading.extraction import extract_answer
+from workings.grading.grader import Grader
+from workings.grading.policy import GradingPolicy
+from workings.types import Grade, Verdict
 
 CASES = Path(__file__).parents[2] / "cases" / "grading_cases.jsonl"
 FIELDS = {"id", "kind", "gold", "response", "expected", "debatable", "response_parts", "note"}
 OPTIONAL_FIELDS = {"policy", "check"}
+MOST_SECONDS = 2.0
 CLAIMS = {True: {"equal", "same_zeros"}, False: {"differ", "other_zeros"}}
 
 
@@ -130,3 +134,62 @@ def test_the_second_look_tells_equal_from_different(
 def test_an_unknown_claim_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown claim 'same'"):
         label_holds({"same": ["1", "1"]})
+
+
+def graded(cases: list[dict[str, Any]]) -> list[tuple[dict[str, Any], Grade]]:
+    """Each case with its grade, under its own policy of extraction."""
+    grades: dict[str, Grade] = {}
+    for policy in sorted({case.get("policy", "boxed") for case in cases}):
+        chosen = [case for case in cases if case.get("policy", "boxed") == policy]
+        with Grader(GradingPolicy(extraction=policy), num_workers=2) as grader:
+            answers = grader.grade_batch(
+                [response_of(case) for case in chosen], [case["gold"] for case in chosen]
+            )
+        grades |= {case["id"]: grade for case, grade in zip(chosen, answers, strict=True)}
+    return [(case, grades[case["id"]]) for case in cases]
+
+
+def wrong_ones(
+    results: list[tuple[dict[str, Any], Grade]], *, expected: bool
+) -> tuple[list[str], int]:
+    """The certain cases of one label that were graded otherwise, as text, and how many there are.
+
+    >>> wrong_ones([], expected=True)
+    ([], 0)
+    """
+    certain = [
+        (case, grade)
+        for case, grade in results
+        if case["expected"] is expected and not case["debatable"]
+    ]
+    wrong = [
+        f"{case['id']}: gold {case['gold']!r:.80}, answer {grade.extracted!r:.80}: "
+        f"{grade.verdict} by {grade.tier}, {grade.reason}"
+        for case, grade in certain
+        if grade.correct is not expected
+    ]
+    return wrong, len(certain)
+
+
+def test_our_cases_are_graded_right(cases: list[dict[str, Any]]) -> None:
+    results = graded(cases)
+    refused, num_true = wrong_ones(results, expected=True)
+    accepted, _ = wrong_ones(results, expected=False)
+    assert not accepted, "\n".join(accepted)
+    assert len(refused) <= 0.02 * num_true, "\n".join(refused)
+    broken = [case["id"] for case, grade in results if grade.verdict is Verdict.INTERNAL_ERROR]
+    assert not broken
+    slow = [case["id"] for case, grade in results if grade.milliseconds > 1000 * MOST_SECONDS]
+    assert not slow
+
+
+def test_the_cases_of_the_specification_are_graded_right(
+    visible_cases: list[dict[str, Any]],
+) -> None:
+    results = graded(visible_cases)
+    refused, num_true = wrong_ones(results, expected=True)
+    accepted, num_false = wrong_ones(results, expected=False)
+    assert len(accepted) <= 1, "\n".join(accepted)
+    listing = "\n".join(accepted + refused)
+    assert len(accepted) + len(refused) <= 0.02 * (num_true + num_false), listing
+    assert not [case["id"] for case, grade in results if grade.verdict is Verdict.INTERNAL_ERROR]
