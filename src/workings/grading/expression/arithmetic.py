@@ -6,14 +6,12 @@ import math
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from workings.grading.expression.tree import TooCostly
+from workings.grading.expression.cost import MAX_EXACT_DIGITS
 
 Value: TypeAlias = Any
 """A Fraction, or an mpf or mpc of the context at work (mpmath has no types)."""
 Context: TypeAlias = Any
 """An mpmath context."""
-
-_MOST_BITS = 150_000  # of an exact power
 
 
 class Undefined(Exception):
@@ -106,12 +104,12 @@ def power(mp: Context, base: Value, exponent: Value, *, real_root: bool = False)
     elif exponent == 0 and mp.isinf(base):
         raise Undefined("infinity to the power zero")
     if exponent.denominator == 1:
-        return base**exponent.numerator
+        return inexact(mp, base) ** exponent.numerator
     return mp.power(inexact(mp, base), inexact(mp, exponent))
 
 
 def _exact_power(mp: Context, base: Fraction, exponent: Fraction) -> Fraction | None:
-    """The power where it is seen to be rational, else None."""
+    """The power where it is seen to be rational and is not too long, else None."""
     if exponent.denominator != 1:
         if base < 0:
             return None
@@ -120,9 +118,9 @@ def _exact_power(mp: Context, base: Fraction, exponent: Fraction) -> Fraction | 
         if numerator is None or denominator is None:
             return None
         base = Fraction(numerator, denominator)
-    bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-    if abs(exponent.numerator) * bits > _MOST_BITS and abs(base) != 1:
-        raise TooCostly("a power of too many digits")
+    digits = (base.numerator.bit_length() + base.denominator.bit_length()) * 0.30103
+    if abs(exponent.numerator) * digits > MAX_EXACT_DIGITS and abs(base) != 1:
+        return None
     return base**exponent.numerator
 
 

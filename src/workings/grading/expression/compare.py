@@ -184,12 +184,14 @@ class _Pair:
     def verdict(self, *, decimal_log: bool) -> bool | None:
         wanted, fewest = (NUM_POINTS, FEWEST_POINTS) if self.symbols else (1, 1)
         seen: list[_Alike] = []
-        costly: TooCostly | None = None
+        costly: list[TooCostly] = []
         for point in self.points():
             try:
                 seen.append(self.alike_at(point, decimal_log=decimal_log))
             except TooCostly as error:
-                costly = error
+                costly.append(error)
+                if len(costly) == fewest:
+                    break
                 continue
             if seen[-1] is _Alike.DIFFERENT:
                 return False
@@ -197,8 +199,8 @@ class _Pair:
                 break
         if seen.count(_Alike.EQUAL) >= fewest:
             return None if _Alike.NARROWER in seen else True
-        if costly is not None:
-            raise costly
+        if costly:
+            raise costly[0]
         return None
 
     def alike_at(self, point: Point, *, decimal_log: bool) -> _Alike:

@@ -1,8 +1,9 @@
 """What an evaluation would cost, from bounds on every node; nothing is evaluated.
 
-Each node gets bounds on log10 of its absolute value, where that is not zero, and on the digits of
-its numerator and denominator, where it is rational, given the values of the symbols. A sum is taken
-not to lose more than two digits to cancellation; `evaluate` has a backstop on the values it meets.
+Each node gets bounds on log10 of its absolute value, where that is not zero, on the digits of its
+numerator and denominator, where it is rational, and on the digits that it loses to cancellation.
+They follow from those of its parts and, for symbols, from their values. A sum is taken to be no
+smaller than a hundredth of its terms; `evaluate` has a backstop on the values that it meets.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ from workings.grading.expression.tree import (
 )
 
 MAX_LOG10 = 20_000
-"""Values beyond 10^20000 or below 10^-20000 are refused, and rationals of more digits."""
+"""Values beyond 10^20000 or below 10^-20000 are refused."""
+MAX_EXACT_DIGITS = 20_000
+"""Rationals of more digits are refused, but for powers: those turn inexact."""
+MAX_FACTORS = 100
+"""A binomial coefficient of a rational is exact for so many factors."""
 MAX_NODES = 2000
 MAX_TERMS = 1000
 MAX_PRECISION = 700
@@ -39,17 +44,17 @@ MAX_SECONDS = 0.03
 """Of one evaluation, as estimated for a slow core; a comparison makes one to some thirty."""
 
 _GUARD_DIGITS = 60
-_FREE_DIGITS = 40  # of cancellation, before the precision is raised
+_FREE_DIGITS = 30  # that may be lost before the precision is raised
 _CANCELLED = 2.0
-_HUGE = 1e300
 
 
 class Bound(NamedTuple):
-    """log10 of the smallest and the largest absolute value; digits where rational, else 0."""
+    """What is known of a value: see the module; `digits` is 0 where the value is not rational."""
 
     low: float
     high: float
     digits: float = 0.0
+    lost: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +77,8 @@ def cost_of(node: Node, point: Mapping[str, Fraction]) -> Cost:
     if sum(1 for _ in walk(node)) > MAX_NODES:
         raise TooCostly(f"more than {MAX_NODES} nodes")
     meter = _Meter({name: _of_rational(value) for name, value in point.items()})
-    meter.bound(node)
-    precision = _GUARD_DIGITS + max(0, math.ceil(meter.cancelled) - _FREE_DIGITS)
+    lost = meter.bound(node).lost
+    precision = _GUARD_DIGITS + max(0, math.ceil(lost) - _FREE_DIGITS)
     if precision > MAX_PRECISION:
         raise TooCostly("terms of sizes too far apart")
     if meter.seconds + meter.calls * 2e-5 * (precision / _GUARD_DIGITS) ** 2 > MAX_SECONDS:
@@ -85,20 +90,20 @@ class _Meter:
     """Bounds nodes from the leaves up and adds up what they cost."""
 
     def __init__(self, symbols: dict[str, Bound]) -> None:
-        self.cancelled = 0.0
+        self.symbols = symbols
         self.digits = 0.0
         self.seconds = 0.0
         self.calls = 0.0
         self.times = 1.0  # that the node at hand is evaluated
-        self.symbols = symbols
 
     def bound(self, node: Node) -> Bound:
         bound = self.unchecked(node)
-        low, high, digits = bound
-        if not (-MAX_LOG10 <= low <= high <= MAX_LOG10 and digits <= MAX_LOG10):
+        if not -MAX_LOG10 <= bound.low <= bound.high <= MAX_LOG10:
             raise TooCostly(f"a value beyond 10^{MAX_LOG10} or below 10^-{MAX_LOG10}")
-        self.digits = max(self.digits, digits)
-        self.seconds += self.times * (5e-6 + 2e-2 * (digits / MAX_LOG10) ** 1.7)
+        if bound.digits > MAX_EXACT_DIGITS:
+            raise TooCostly(f"a rational of more than {MAX_EXACT_DIGITS} digits")
+        self.digits = max(self.digits, bound.digits)
+        self.seconds += self.times * (5e-6 + 2e-2 * (bound.digits / 20_000) ** 1.7)
         if self.seconds > MAX_SECONDS:
             raise TooCostly("too many operations on long numbers")
         return bound
@@ -109,16 +114,17 @@ class _Meter:
                 return _of_rational(value)
             case Symbol(name):
                 return self.symbols[name]
-            case Constant():
-                return Bound(0.0, 0.5)
+            case Constant(name):
+                return _CONSTANTS[name]
             case Sum(terms):
-                return self.sum([self.bound(term) for term in terms])
+                return _sum([self.bound(term) for term in terms])
             case Product(factors):
                 return _product([self.bound(factor) for factor in factors])
             case Quotient(top, bottom):
-                above, (low, high, digits) = self.bound(top), self.bound(bottom)
-                return _product([above, Bound(-high, -low, digits)])
+                above, below = self.bound(top), self.bound(bottom)
+                return _product([above, below._replace(low=-below.high, high=-below.low)])
             case Power(base, exponent):
+                self.calls += self.times
                 return self.power(base, exponent)
             case Call(function, arguments):
                 self.calls += self.times
@@ -126,66 +132,65 @@ class _Meter:
             case Series():
                 return self.series(node)
 
-    def sum(self, bounds: list[Bound]) -> Bound:
-        lows, highs, digits = zip(*bounds, strict=True)
-        if not all(digits):
-            self.cancelled += max(highs) - min(lows)
-        return Bound(
-            max(lows) - _CANCELLED,
-            max(highs) + math.log10(len(bounds)),
-            sum(digits) if all(digits) else 0.0,
-        )
-
     def power(self, base: Node, exponent: Node) -> Bound:
-        self.calls += self.times
-        size = self.bound(exponent).high
+        by = self.bound(exponent)
         if base == Constant("e"):
-            return _exponential(size)
-        low, high, digits = self.bound(base)
-        if isinstance(exponent, Number):
-            power = _float(exponent.value)
-            low, high = sorted((low * power, high * power))
-            whole = exponent.value.denominator == 1
-            return Bound(low, high, digits * (abs(power) if whole else 1.0))
-        largest = max(abs(low), abs(high)) * _ten_to(size)
-        whole = bool(digits) and not symbols_of(exponent)
-        return Bound(-largest, largest, digits * _ten_to(size) if whole else 0.0)
+            return _exponential(by)
+        low, high, digits, lost = self.bound(base)
+        lost = max(lost, by.lost) + max(by.high, 0.0)
+        size = _ten_to(by.high)
+        if not isinstance(exponent, Number):
+            largest = max(abs(low), abs(high)) * size
+            low, high = -largest, largest
+            exact = digits * size if by.digits and not symbols_of(exponent) else 0.0
+        else:
+            low, high = sorted((low * size, high * size))
+            if exponent.value < 0:
+                low, high = -high, -low
+            exact = digits * (size if exponent.value.denominator == 1 else 1.0)
+        return Bound(low, high, exact if exact <= MAX_EXACT_DIGITS else 0.0, lost)
 
     def call(self, function: str, bounds: list[Bound]) -> Bound:
-        low, high, digits = bounds[0]
-        top = max(bound.high for bound in bounds)
+        low, high, digits, _ = bounds[0]
+        lost, top = max(b.lost for b in bounds), max(b.high for b in bounds)
         if function in ("factorial", "double_factorial"):
+            self.calls += 4 * self.times
             size = _log10_factorial(high)
-            return Bound(-_CANCELLED, size, size)
+            return Bound(-_CANCELLED, size, size, lost + max(high, 0.0))
         if function in ("binomial", "permutations"):
-            size = _log10_choices(bounds[0], bounds[1], ordered=function == "permutations")
-            return Bound(-_CANCELLED, size, size + digits * _ten_to(min(bounds[1].high, size)))
+            chosen = bounds[1].high
+            size = _log10_choices(high, chosen, ordered=function == "permutations")
+            factors = min(_ten_to(chosen), MAX_FACTORS)
+            return Bound(-_CANCELLED, size, max(size, digits * factors), lost)
         if function in ("sinh", "cosh"):
-            return _exponential(high)
+            return _exponential(bounds[0])
         if function.endswith(APPLIED):
-            return Bound(-_CANCELLED, 3 * max(top, 1.0), 4 * sum(b.digits for b in bounds) + 10)
+            digits = 4 * sum(b.digits for b in bounds) + 10
+            return Bound(-_CANCELLED, 3 * max(top, 1.0), digits, lost)
         if function in _KEEPING:
-            digits = sum(bound.digits for bound in bounds)
-            return Bound(min(low, 0.0) - _CANCELLED, max(top, 0.0) + 1, digits)
-        self.cancelled += max(0.0, top)  # a large argument of a sine leaves it few digits
-        return Bound(min(low, 0.0) - _CANCELLED, max(0.0, math.log10(max(top, 1.0))) + _CANCELLED)
+            digits = sum(b.digits for b in bounds)
+            return Bound(min(low, 0.0) - _CANCELLED, max(top, 0.0) + 1, digits, lost)
+        # A large argument leaves a sine few digits.
+        return Bound(min(low, 0.0) - _CANCELLED, 2 * _CANCELLED, 0.0, lost + max(top, 0.0))
 
     def series(self, series: Series) -> Bound:
-        ends = (self.bound(series.low), self.bound(series.high))
-        largest = max(0.0, *(end.high for end in ends))
+        largest = max(0.0, self.bound(series.low).high, self.bound(series.high).high)
         if largest > math.log10(MAX_TERMS) + 1e-9:
             raise TooCostly(f"a {series.kind} of more than {MAX_TERMS} terms")
-        self.symbols[series.index] = Bound(0.0, largest, max(largest, 0.5))
-        count = _ten_to(largest) + (symbols_of(series.low) != frozenset() or ends[0].high > 0)
+        self.symbols[series.index] = Bound(0.0, largest, largest + 0.5)
+        count = _ten_to(largest) + 1
         self.times *= count
-        low, high, digits = self.bound(series.body)
+        low, high, digits, lost = self.bound(series.body)
         self.times /= count
         if series.kind == "product":
-            return Bound(min(low, 0.0) * count, max(high, 0.0) * count, digits * count)
-        self.cancelled += 0.0 if digits else high - low
-        return Bound(low - _CANCELLED, high + math.log10(count), digits * count)
+            return Bound(min(low, 0.0) * count, max(high, 0.0) * count, digits * count, lost)
+        lost += 0.0 if digits else high - low
+        return Bound(low - _CANCELLED, high + math.log10(count), digits * count, lost)
 
 
+_CONSTANTS = {
+    "pi": Bound(0.4, 0.5), "e": Bound(0.4, 0.5), "i": Bound(0.0, 0.0), "infinity": Bound(0.0, 1.0),
+}  # fmt: skip
 _KEEPING = frozenset({
     "sqrt", "root", "abs", "re", "im", "max", "min", "mod", "floor", "ceil", "gcd", "lcm", "sign",
 })  # fmt: skip
@@ -199,34 +204,41 @@ def _of_rational(value: Fraction) -> Bound:
     return Bound(above - below, above - below, above + below + 0.5)
 
 
-def _float(value: Fraction) -> float:
-    return float(value) if abs(value) < _HUGE else _HUGE if value > 0 else -_HUGE
-
-
 def _log10(integer: int) -> float:
     return math.log10(integer) if integer.bit_length() < 1000 else integer.bit_length() * 0.30103
 
 
+def _sum(bounds: list[Bound]) -> Bound:
+    lows, highs, digits, losses = zip(*bounds, strict=True)
+    exact = all(digits)
+    return Bound(
+        max(lows) - _CANCELLED,
+        max(highs) + math.log10(len(bounds)),
+        sum(digits) if exact else 0.0,
+        max(losses) + (0.0 if exact else max(highs) - min(lows)),
+    )
+
+
 def _product(bounds: list[Bound]) -> Bound:
-    lows, highs, digits = zip(*bounds, strict=True)
-    return Bound(sum(lows), sum(highs), sum(digits) if all(digits) else 0.0)
+    lows, highs, digits, losses = zip(*bounds, strict=True)
+    return Bound(sum(lows), sum(highs), sum(digits) if all(digits) else 0.0, max(losses))
+
+
+def _exponential(exponent: Bound) -> Bound:
+    size = _ten_to(exponent.high) * math.log10(math.e)
+    return Bound(-size, size, 0.0, exponent.lost + max(exponent.high, 0.0))
 
 
 def _ten_to(exponent: float) -> float:
     return math.pow(10.0, min(exponent, 300.0))
 
 
-def _exponential(log10_of_argument: float) -> Bound:
-    size = _ten_to(log10_of_argument) * math.log10(math.e)
-    return Bound(-size, size)
-
-
 def _log10_factorial(log10_of_argument: float) -> float:
     return math.lgamma(_ten_to(min(log10_of_argument, 9.0)) + 2) / math.log(10)
 
 
-def _log10_choices(total: Bound, chosen: Bound, *, ordered: bool) -> float:
+def _log10_choices(total: float, chosen: float, *, ordered: bool) -> float:
     """At least log10 of a binomial coefficient, or of a number of arrangements if `ordered`."""
-    one_by_one = _ten_to(chosen.high) * (max(total.high, chosen.high, 0.0) + 1)
-    at_once = _log10_factorial(total.high) if ordered else _ten_to(total.high) * math.log10(2)
+    one_by_one = _ten_to(chosen) * (max(total, chosen, 0.0) + 1)
+    at_once = _log10_factorial(total) if ordered else _ten_to(total) * math.log10(2)
     return min(one_by_one, at_once) + 2

@@ -19,9 +19,9 @@ from workings.grading.expression.arithmetic import (
     multiply,
     power,
 )
+from workings.grading.expression.cost import MAX_EXACT_DIGITS, MAX_FACTORS
 from workings.grading.expression.tree import TooCostly
 
-_MOST_FACTORS = 20_000
 _SNAP_DIGITS = 25
 _HALF = Fraction(1, 2)
 
@@ -86,9 +86,9 @@ def _double_factorial(mp: Context, value: Value) -> Value:
 def _binomial(mp: Context, total: Value, chosen: Value) -> Value:
     if is_integer(total) and total >= 0 and is_integer(chosen) and chosen > total / 2:
         chosen = total - chosen
-    if is_integer(chosen):
-        if chosen < 0:
-            return Fraction(0)
+    if is_integer(chosen) and chosen < 0:
+        return Fraction(0)
+    if is_integer(chosen) and (chosen <= MAX_FACTORS or is_integer(total)):
         ways = _permutations(mp, total, chosen)
         return divide(mp, ways, Fraction(math.factorial(chosen.numerator)))
     _limit(total)
@@ -97,18 +97,17 @@ def _binomial(mp: Context, total: Value, chosen: Value) -> Value:
 
 
 def _permutations(mp: Context, total: Value, chosen: Value) -> Value:
-    _limit(chosen)
-    if not is_integer(chosen) or chosen < 0:
-        rest = add(mp, total, -chosen)
-        return divide(mp, _factorial(mp, total), _factorial(mp, rest))
-    if is_integer(total) and total >= 0:
+    if is_integer(total) and is_integer(chosen) and total >= 0 and chosen >= 0:
+        _limit(chosen)
         return Fraction(math.perm(total.numerator, chosen.numerator))
-    return multiply(mp, *(add(mp, total, Fraction(-step)) for step in range(chosen.numerator)))
+    if is_integer(chosen) and 0 <= chosen <= MAX_FACTORS:
+        return multiply(mp, *(add(mp, total, Fraction(-step)) for step in range(int(chosen))))
+    return divide(mp, _factorial(mp, total), _factorial(mp, add(mp, total, -chosen)))
 
 
 def _limit(value: Value) -> None:
-    if abs(value) > _MOST_FACTORS:
-        raise TooCostly(f"a product of more than {_MOST_FACTORS} factors")
+    if abs(value) > MAX_EXACT_DIGITS:
+        raise TooCostly(f"a product of more than {MAX_EXACT_DIGITS} factors")
 
 
 def _extreme(sign: int) -> Callable[..., Value]:

@@ -3,10 +3,10 @@ r"""LaTeX and plain infix text to a tree, by precedence climbing over a linear l
 Where writers differ, the reading is the one that a mathematician takes without a question; where
 two readings are as likely, the text is unreadable. In particular:
 
-- `3\frac{1}{2}` and `3 1/2` are three and a half; `3\frac{\pi}{2}` and `3\frac{5}{2}` are products.
+- `3\frac{1}{2}` and `3 1/2` are three and a half; `3\frac{\pi}{2}` and `3\frac{5}{2}` products.
 - `x^10`, `\sqrt12` and `2^-3` take the whole number, although LaTeX sets only its first digit.
-- `1/2x` is (1/2)x. `a/bc`, `x2`, `2^{3}!` and `x^2^3` (with a backslash or braces about) have two
-  readings; `2**3**2` and `2^3^2` in plain text bind to the right.
+- `1/2x` is (1/2)x. `a/bc`, `a / b c`, `x2`, `2^{3}!` and, with a backslash or braces about, `x^2^3`
+  have two readings; in plain text `2^3^2` binds to the right, as `2**3**2` always does.
 - `\sin 2x` and `\sin x\cos y`: see `forms`. `f(x)` and `g(x)` apply a function without definition;
   `k(x)` is a product.
 - `AB` is one symbol, `ab` a product; `e` and `i` are constants unless they index a sum.
@@ -160,9 +160,9 @@ class Parser:
                 if _is_vector(above[-2]) and _is_vector(above[-1]):
                     raise Unreadable("a product of vectors depends on their order")
             elif self.takes("/"):
-                token = self.token
+                slash, token = self.before, self.token
                 divisor = self.signed_factor()
-                self.refuse_two_readings(token, above)
+                self.refuse_two_readings(token, slash, above)
                 folded = quotient(above[-1], divisor)
                 if isinstance(folded, Number):
                     above[-1] = folded
@@ -177,15 +177,15 @@ class Parser:
             else:
                 return _ratio(above, below)
 
-    def refuse_two_readings(self, divisor: Token, above: list[Node]) -> None:
-        """Raise for `a/bc`: the divisor has no brackets, and a letter follows at once."""
-        after_macro = self.before.end - self.before.start > 1  # whose space means nothing
-        if (
-            self.token.kind in ("symbol", "constant")
-            and divisor.kind in ("symbol", "constant", "number")
-            and (self.token.start == self.before.end or after_macro)
-            and not all(isinstance(factor, Number) for factor in above)
-        ):
+    def refuse_two_readings(self, divisor: Token, slash: Token, above: list[Node]) -> None:
+        """Raise for `a/bc` and `a / b c`; `a/b c` and `1/2x` have one reading."""
+        kind, text, start, _ = self.token
+        bare = divisor.kind in ("symbol", "constant", "number")
+        follows = kind in ("symbol", "constant") or text in ("\\sqrt", "\\frac")
+        macro = self.before.kind == "symbol" and self.before.end - self.before.start > 1
+        set_apart = slash.end == divisor.start and start > self.before.end and not macro
+        of_numbers = all(isinstance(factor, Number) for factor in above)
+        if bare and follows and not set_apart and not of_numbers:
             raise Unreadable("a product behind a division sign has two readings")
 
     def is_times_sign(self) -> bool:
@@ -242,19 +242,18 @@ class Parser:
 
     def script(self) -> Node:
         """What stands behind `^`: a group or one number, letter or macro, behind any signs."""
+        self.descend()
         minus = self.takes_minus()
-        number = self.token.kind == "number"
-        node = Number(read_numeral(self.take().text)) if number else self.operand()
+        node = _numeral(self.take().text) if self.token.kind == "number" else self.operand()
         if self.sees("**") or (self.plain and self.sees("^")):
             self.take()
             node = Power(node, self.script())
+        self.depth -= 1
         return negated(node) if minus else node
 
     def operand(self) -> Node:
         """A number, a name, a bracket or a form such as a fraction."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise Unreadable(f"nested deeper than {MAX_DEPTH} levels")
+        self.descend()
         kind, text, _, _ = self.token
         if kind == "number":
             node = self.number()
@@ -277,6 +276,12 @@ class Parser:
             raise self.unexpected()
         self.depth -= 1
         return node
+
+    def descend(self) -> None:
+        """Count one more level of operands; the caller takes it back."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise Unreadable(f"nested deeper than {MAX_DEPTH} levels")
 
     def enclosed(self, *, listing: bool = False) -> tuple[Node, ...]:
         """The expression in the bracket here, or all that commas separate in it if `listing`."""
@@ -304,19 +309,14 @@ class Parser:
         return Number(Fraction(int(token.text[0])))
 
     def number(self) -> Node:
-        """A numeral with its thousands, its exponent or its proper fraction."""
+        """A numeral with its thousands and its proper fraction."""
         token = self.take()
-        mantissa, _, exponent = token.text.upper().partition("E")
-        if exponent.lstrip("+-").isdigit():  # not yet evaluated: 1e999999999 is for the cost bound
-            power = Power(Number(Fraction(10)), Number(Fraction(int(exponent[:9]))))
-            return Product((Number(read_numeral(mantissa)), power))
         text = self.with_thousands(token)
-        value = read_numeral(text)
         if text.isdigit():
-            value += self.takes_proper_fraction()
-        elif text.endswith(".") and self.sees("(") and self.token.start == token.end:
+            return Number(read_numeral(text) + self.takes_proper_fraction())
+        if text.endswith(".") and self.sees("(") and self.token.start == token.end:
             raise Unreadable("a period in brackets has two readings")
-        return Number(value)
+        return _numeral(text)
 
     def with_thousands(self, token: Token) -> str:
         """The numeral that begins with `token` and goes on in groups of three behind commas."""
@@ -408,6 +408,15 @@ class Parser:
 
 def _ratio(above: list[Node], below: list[Node]) -> Node:
     return quotient(product(above), product(below)) if below else product(above)
+
+
+def _numeral(text: str) -> Node:
+    """The value of a numeral; of `1.5e-4` the product, its power left to the bounds on cost."""
+    mantissa, _, exponent = text.upper().partition("E")
+    if not exponent.lstrip("+-").isdigit():
+        return Number(read_numeral(text))
+    power = Power(Number(Fraction(10)), Number(Fraction(int(exponent[:9]))))
+    return Product((Number(read_numeral(mantissa)), power))
 
 
 def _is_vector(node: Node) -> bool:

@@ -174,7 +174,7 @@ def _lower_case(piece: str, start: int, end: int) -> list[Token]:
         token = _named(piece, start, end)
         return [token] if token is not None else []
     name = _NAMES.search(piece)
-    if name is not None and name.start() <= 2 and len(piece) - name.end() <= 2:  # `xsinx`
+    if name is not None and name.start() <= 2 and len(piece) - name.end() <= 1:  # `xsinx`
         token = _named(name[0], start + name.start(), start + name.end())
         if token is not None:
             before, behind = piece[: name.start()], piece[name.end() :]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -93,7 +94,6 @@ class Series:
 
 Node: TypeAlias = Number | Symbol | Constant | Sum | Product | Quotient | Power | Call | Series
 
-ONE = Number(Fraction(1))
 MINUS_ONE = Number(Fraction(-1))
 
 
@@ -129,14 +129,18 @@ def symbols_of(node: Node) -> frozenset[str]:
 
 
 def total(terms: list[Node]) -> Node:
-    """The sum of one term or more."""
+    """The sum of one term or more, one number where all are."""
+    numbers = [term.value for term in terms if isinstance(term, Number)]
+    if len(numbers) == len(terms):
+        return Number(sum(numbers, start=Fraction(0)))
     return terms[0] if len(terms) == 1 else Sum(tuple(terms))
 
 
 def product(factors: list[Node]) -> Node:
-    """The product of any number of factors."""
-    if not factors:
-        return ONE
+    """The product of any number of factors, one number where all are."""
+    numbers = [factor.value for factor in factors if isinstance(factor, Number)]
+    if len(numbers) == len(factors):
+        return Number(math.prod(numbers, start=Fraction(1)))
     return factors[0] if len(factors) == 1 else Product(tuple(factors))
 
 
