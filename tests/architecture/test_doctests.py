@@ -25,3 +25,21 @@ def test_examples(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name))
     assert result.attempted > 0
     assert result.failed == 0
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        page
+        for page in sorted((SOURCE.parents[1] / "docs").rglob("*.md"))
+        if ">>> " in page.read_text(encoding="utf-8")
+    ],
+    ids=lambda page: page.stem,
+)
+def test_examples_of_the_documentation(page: Path) -> None:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    text = "\n".join("" if line.startswith("```") else line for line in lines)
+    test = doctest.DocTestParser().get_doctest(text, {}, page.name, str(page), 0)
+    result = doctest.DocTestRunner().run(test)
+    assert result.attempted > 0
+    assert result.failed == 0

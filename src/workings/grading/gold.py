@@ -11,6 +11,9 @@ from workings.grading.cache import remembered
 from workings.grading.extraction import has_box, last_box
 from workings.grading.normalise import compact, normalise
 from workings.grading.reading import read_answer
+from workings.grading.symbols import CIRCLED
+
+_SYMBOLS = {"∅", "{", "}", "∞", *(chr(CIRCLED + place) for place in range(20))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,6 @@ def _fault_of(gold: str, max_length: int, max_nesting: int) -> str | None:
     form = read_gold(text).form
     if not form:
         return "it is empty"
-    if not any(character.isalnum() or character in "∅{}∞" for character in form):
+    if not any(character.isalnum() or character in _SYMBOLS for character in form):
         return f"it holds no number, word or symbol: {text!r:.80}"
     return None

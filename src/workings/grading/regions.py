@@ -93,7 +93,7 @@ def spans(region: Region) -> list[tuple[Cut, Cut]] | None:
         match part:
             case Interval(low=low, high=high, has_low=has_low, has_high=has_high):
                 start, end = _place(low), _place(high)
-                if start is None or end is None:
+                if start is None or end is None or start > end:
                     return None
                 piece = ((start, not has_low), (end, has_high))
             case _:

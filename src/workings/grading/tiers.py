@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from string import ascii_letters
 
 from workings.grading.answers import Answer, Expression
 from workings.grading.braces import max_depth
@@ -21,9 +22,11 @@ from workings.grading.reading import read_answer, read_with_unit
 from workings.types import Verdict
 
 _NOT_FOR_PEER = re.compile(
-    r"\\text\s*\{[^{}]*[^\W\d_]{2}|\\(?:int|iint|oint|sum|prod|lim|equiv)(?![a-z])"
-    r"|(?<![\\a-zA-Z])(?!sin|cos|tan|log|sqrt|exp|infty)[a-zA-Z]{3,}"
+    r"\\text\s*\{[^{}]*[^\W\d_]{2}|\\(?:int|iint|oint|sum|prod|lim|equiv|approx|prime)(?![a-z])"
+    r"|(?<![\\a-zA-Z])(?!sin|cos|tan|log|sqrt|exp|infty)[a-zA-Z]{3,}|'|==|\d\s+\d"
 )
+_MACRO = re.compile(r"\\[a-zA-Z]+|(?<![a-zA-Z])(?:sin|cos|tan|log|sqrt|exp)(?![a-zA-Z])")
+_LETTERS = frozenset(ascii_letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +105,18 @@ def _decide_in_worker(answer: Reading, gold: Reading, policy: GradingPolicy) -> 
 def may_ask_peer(answer: str, gold: str) -> bool:
     r"""False where math-verify would skip what it cannot read, or not come back.
 
-    It takes the formula before a word it does not know for the whole ("7/3 oder 3/7"), and
-    evaluates sums, integrals and limits.
+    It takes the formula before a word it does not know for the whole ("7/3 oder 3/7"), loses primes
+    and the case of letters, and evaluates sums, integrals and limits.
 
-    >>> may_ask_peer("x+1", r"\sqrt{2}"), may_ask_peer(r"7\text{ oder }3", "7")
+    >>> may_ask_peer("x+1", r"1+\sqrt{x^2}"), may_ask_peer(r"7\text{ oder }3", "7")
     (True, False)
+    >>> may_ask_peer("GMm", "gMm"), may_ask_peer("y'", "y")
+    (False, False)
     """
-    return not any(_NOT_FOR_PEER.search(text) for text in (answer, gold))
+    if any(_NOT_FOR_PEER.search(text) for text in (answer, gold)):
+        return False
+    letters = [set(_MACRO.sub(" ", text)) & _LETTERS for text in (answer, gold)]
+    return letters[0] == letters[1]
 
 
 def _decision(outcome: Outcome) -> Decision:

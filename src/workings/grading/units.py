@@ -127,7 +127,7 @@ def read_unit(text: str) -> Unit | None:
     if not powers:
         return None
     dimensions = tuple(sorted((key, value) for key, value in powers.items() if value))
-    return Unit(text, dimensions, size, is_known)
+    return Unit(text.replace(" ^", "^"), dimensions, size, is_known)
 
 
 def conversion(unit: Unit, other: Unit) -> Fraction | None:

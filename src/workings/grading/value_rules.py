@@ -42,7 +42,7 @@ def choices(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
             return Outcome(True, "structure", f"both are choice {gold.letter}")
         return Outcome(False, "structure", f"choice {answer.letter} is not {gold.letter}")
     left, right = _letters(answer), _letters(gold)
-    if left and right and len(left) > 1 and len(right) > 1:
+    if left and right and len(left) > 1 and len(right) > 1 and not _is_ranking(gold):
         same = left == right
         return Outcome(same, "structure", "the same choices" if same else "other choices")
     return None
@@ -160,10 +160,15 @@ def _letters(answer: Answer) -> str | None:
         letters = [item.letter for item in answer.items if isinstance(item, Choice)]
         return "".join(sorted(letters)) if len(letters) == len(answer.items) else None
     if isinstance(answer, Expression) and answer.text.isupper() and answer.text.isalpha():
-        text = answer.text
-        if list(text) == sorted(set(text)) and text[-1] <= "J":
+        text = "".join(sorted(answer.text))
+        if len(set(text)) == len(text) and text[-1] <= "J":
             return text
     return None
+
+
+def _is_ranking(gold: Answer) -> bool:
+    """True for letters in an order of their own: "BAC" is a ranking, "ABC" a choice of three."""
+    return isinstance(gold, Expression) and list(gold.text) != sorted(gold.text)
 
 
 def _proportional(parts: Sequence[Fraction], others: Sequence[Fraction]) -> bool:

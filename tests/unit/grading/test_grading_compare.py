@@ -155,7 +155,7 @@ OTHER = [
     (r"n=3k", r"3"),
     (r"36\pi\text{ cm}^2", r"36\pi\text{ cm}^3"),
     (r"3", r"6-2=3"),
-    (r"AB", r"BA"),
+    (r"XY", r"YX"),
     (r"\text{II}", r"\text{III}"),
     (r"(1,2),(3,4)", r"[1,2]\cup[3,4]"),
     (r"\text{Tuesday, 5 March}", r"\text{Tuesday}"),
