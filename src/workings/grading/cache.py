@@ -8,6 +8,8 @@ from collections.abc import Callable, Hashable
 from functools import lru_cache, wraps
 from typing import Generic, TypeVar
 
+from workings.grading.forks import renew_after_fork
+
 Value = TypeVar("Value")
 
 _NUM_REMEMBERED = 16_384
@@ -21,6 +23,7 @@ class LruCache(Generic[Value]):
         self._size = size
         self._entries: OrderedDict[Hashable, Value] = OrderedDict()
         self._lock = threading.Lock()
+        renew_after_fork(self)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -40,6 +43,10 @@ class LruCache(Generic[Value]):
             self._entries.move_to_end(key)
             while len(self._entries) > self._size:
                 self._entries.popitem(last=False)
+
+    def renew(self) -> None:
+        """Keep the entries in a forked child, under a lock that no thread of the parent holds."""
+        self._lock = threading.Lock()
 
 
 def remembered(function: Callable[[str], Value]) -> Callable[[str], Value]:

@@ -12,25 +12,25 @@ expression, peer (worker process, deadline) ──> any verdict
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections.abc import Hashable, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from workings.errors import GradingError
-from workings.grading.cache import LruCache
 from workings.grading.extraction import extract_answer, extract_boxes
 from workings.grading.gold import gold_fault, read_gold, unboxed
-from workings.grading.policy import GRADER_VERSION, GradingPolicy
+from workings.grading.memory import GradeMemory
+from workings.grading.policy import GradingPolicy
 from workings.grading.tiers import decide
 from workings.grading.workers.batch import Reply
 from workings.grading.workers.launcher import Launcher
 from workings.grading.workers.pool import WorkerPool
-from workings.types import Grade, Verdict
+from workings.types import Grade, RolloutGroup, Verdict
 
 _LOG = logging.getLogger(__name__)
-_UNCACHED = frozenset([Verdict.TIMEOUT, Verdict.INTERNAL_ERROR])
 _DEFAULT_POLICY = GradingPolicy()
 NOTHING_FOUND = {
     "boxed": "no closed, non-empty box after the thinking",
@@ -42,10 +42,13 @@ NOTHING_FOUND = {
 class Grader:
     """Grades responses under one policy. Usable from any thread; close it, or use `with`.
 
+    A forked or pickled copy is a grader of its own, with workers of its own.
+
     Args:
         policy: what counts as an answer, and the limits of one grade.
         num_workers: most worker processes; none is started before the first pair needs one.
         cache_size: most pairs remembered.
+        store: SQLite file that remembers them between runs and for other processes.
         launcher: where workers come from (tests).
     """
 
@@ -55,15 +58,24 @@ class Grader:
         *,
         num_workers: int = 1,
         cache_size: int = 65_536,
+        store: str | Path | None = None,
         launcher: Launcher | None = None,
     ) -> None:
         self.policy = policy
+        path = Path(store) if store is not None else None
+        self._settings: dict[str, Any] = {
+            "num_workers": num_workers, "cache_size": cache_size, "store": path
+        }  # fmt: skip
+        self._policy_fields = asdict(policy)
+        self._memory = GradeMemory(policy, size=cache_size, path=path)
         self._pool = WorkerPool(
             num_workers=num_workers,
             deadline_seconds=policy.deadline_seconds,
             launcher=launcher,
         )
-        self._cache: LruCache[Grade] = LruCache(cache_size)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _make_grader, (self.policy, self._settings)
 
     def grade(self, response: str, gold: str) -> Grade:
         """The grade of one response."""
@@ -86,17 +98,43 @@ class Grader:
         _same_length(answers, golds)
         pairs = list(zip(answers, golds, strict=True))
         known: dict[tuple[str | None, str], Grade] = {}
-        undecided: list[tuple[str, str]] = []
-        for pair in dict.fromkeys(pairs):
-            answer, gold = pair
-            grade = self._decide(answer, gold)
-            if grade is not None:
-                known[pair] = grade
-            elif answer is not None:
-                undecided.append((answer, gold))
-        for pair, grade in zip(undecided, self._ask_workers(undecided), strict=True):
-            known[pair] = grade
+        found: list[tuple[str, str, Grade]] = []
+        asked: list[tuple[str, str]] = []
+        with self._pool.batch() as batch:
+            for answer, gold in dict.fromkeys(pairs):
+                grade = self._known(answer, gold)
+                if grade is None and answer is not None:
+                    grade = self._decide(answer, gold)
+                    if grade is None:
+                        asked.append((answer, gold))
+                        batch.submit(self._task(answer, gold))
+                        continue
+                    found.append((answer, gold, grade))
+                if grade is not None:
+                    known[answer, gold] = grade
+                batch.serve()  # the workers are not to wait for what is decided here
+            for (answer, gold), reply in zip(asked, batch.replies(), strict=True):
+                found.append((answer, gold, _grade_of_reply(answer, gold, reply)))
+        self._memory.put(found)
+        known |= {(answer, gold): grade for answer, gold, grade in found}
         return [known[pair] for pair in pairs]
+
+    def grade_groups(self, groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
+        """The same groups with the grade of every rollout against its problem's answer.
+
+        All rollouts are one batch. Rewards are left alone: `rewards.reward.grade_groups` gives
+        them, from grades of its own format.
+        """
+        responses = [rollout.text for group in groups for rollout in group.rollouts]
+        golds = [group.problem.answer for group in groups for _ in group.rollouts]
+        grades = iter(self.grade_batch(responses, golds))
+        return [
+            replace(
+                group,
+                rollouts=tuple(replace(one, grade=next(grades)) for one in group.rollouts),
+            )
+            for group in groups
+        ]
 
     def equal(self, answer: str, other: str) -> bool:
         """True where two answers are the same (majority voting); False where that is unproved."""
@@ -110,9 +148,18 @@ class Grader:
             max_nesting=self.policy.max_depth,
         )
 
+    def start(self) -> None:
+        """Begin to start the first worker, and do not wait for it.
+
+        Without this the first pair that needs a worker also waits for its libraries to load, about
+        a second.
+        """
+        self._pool.start()
+
     def close(self) -> None:
         """End the worker processes; the grader is not usable afterwards."""
         self._pool.close()
+        self._memory.close()
 
     def __enter__(self) -> Grader:
         return self
@@ -138,49 +185,31 @@ class Grader:
             return ", ".join(boxes)
         return answer
 
-    def _decide(self, answer: str | None, gold: str) -> Grade | None:
-        """The grade where it is known, or needs no worker."""
-        start = time.perf_counter()
+    def _known(self, answer: str | None, gold: str) -> Grade | None:
+        """The grade where nothing is to be compared, or the pair was graded before."""
         fault = self.check_gold(gold)
         if fault is not None:
             return Grade(verdict=Verdict.BAD_GOLD, reason=f"the gold: {fault}", extracted=answer)
         if answer is None:
             return Grade(verdict=Verdict.NO_ANSWER, reason=NOTHING_FOUND[self.policy.extraction])
-        key = self._key(answer, gold)
-        grade = self._cache.get(key)
-        if grade is not None:
-            return grade
+        return self._memory.get(answer, gold)
+
+    def _decide(self, answer: str, gold: str) -> Grade | None:
+        """The grade of the tiers that need no worker, None where one is needed."""
+        start = time.perf_counter()
         decision = decide(answer, unboxed(gold), self.policy)
         if decision is None:
             return None
-        grade = Grade(
+        return Grade(
             verdict=decision.verdict,
             tier=decision.tier,
             reason=decision.reason,
             extracted=answer,
             milliseconds=1e3 * (time.perf_counter() - start),
         )
-        if len(answer) <= self.policy.max_answer_length:
-            self._cache.put(key, grade)
-        return grade
 
-    def _ask_workers(self, pairs: Sequence[tuple[str, str]]) -> list[Grade]:
-        if not pairs:
-            return []
-        policy = asdict(self.policy)
-        tasks = [
-            {"answer": answer, "gold": unboxed(gold), "policy": policy} for answer, gold in pairs
-        ]
-        grades: list[Grade] = []
-        for (answer, gold), reply in zip(pairs, self._pool.run(tasks), strict=True):
-            grade = _grade_of_reply(answer, gold, reply)
-            if grade.verdict not in _UNCACHED:
-                self._cache.put(self._key(answer, gold), grade)
-            grades.append(grade)
-        return grades
-
-    def _key(self, answer: str, gold: str) -> Hashable:
-        return (gold, answer, self.policy, GRADER_VERSION)
+    def _task(self, answer: str, gold: str) -> dict[str, object]:
+        return {"answer": answer, "gold": unboxed(gold), "policy": self._policy_fields}
 
 
 def grade(response: str, gold: str, policy: GradingPolicy | None = None) -> Grade:
@@ -191,14 +220,16 @@ def grade(response: str, gold: str, policy: GradingPolicy | None = None) -> Grad
 def shared_grader(policy: GradingPolicy | None = None) -> Grader:
     """The grader that all callers of one policy share; it ends with the interpreter."""
     policy = policy or _DEFAULT_POLICY
-    with _SHARED_LOCK:
-        if policy not in _SHARED:
-            _SHARED[policy] = Grader(policy)
-        return _SHARED[policy]
+    if policy not in _SHARED:
+        _SHARED.setdefault(policy, Grader(policy))  # no lock, which a fork might find held
+    return _SHARED[policy]
 
 
 _SHARED: dict[GradingPolicy, Grader] = {}
-_SHARED_LOCK = threading.Lock()
+
+
+def _make_grader(policy: GradingPolicy, settings: dict[str, Any]) -> Grader:
+    return Grader(policy, **settings)
 
 
 def _grade_of_reply(answer: str, gold: str, reply: Reply) -> Grade:
@@ -206,26 +237,22 @@ def _grade_of_reply(answer: str, gold: str, reply: Reply) -> Grade:
     if reply.answer is None:
         return Grade(
             verdict=Verdict.TIMEOUT,
-            reason=f"no verdict within {reply.seconds:.1f} s, tried twice",
+            reason=reply.reason,
             extracted=answer,
             milliseconds=milliseconds,
         )
-    verdict = Verdict(str(reply.answer["verdict"] or Verdict.INTERNAL_ERROR))
+    verdict = Verdict(reply.answer["verdict"])
     if verdict is Verdict.INTERNAL_ERROR:
         _LOG.error(
             "grader error on answer %.200r, gold %.200r: %s", answer, gold, reply.answer["detail"]
         )
     return Grade(
         verdict=verdict,
-        tier=_text_or_none(reply.answer["tier"]),
-        reason=_text_or_none(reply.answer["reason"] or reply.answer["detail"]),
+        tier=reply.answer["tier"],
+        reason=reply.answer["reason"] or reply.answer["detail"],
         extracted=answer,
         milliseconds=milliseconds,
     )
-
-
-def _text_or_none(value: object) -> str | None:
-    return None if value is None else str(value)
 
 
 def _same_length(answers: Sequence[object], golds: Sequence[object]) -> None:

@@ -18,7 +18,7 @@ from workings.errors import GradingError
 from workings.grading import grader as grader_module
 from workings.grading.grader import Grader, grade, shared_grader
 from workings.grading.policy import GradingPolicy
-from workings.grading.workers.batch import Reply
+from workings.grading.workers.batch import Batch, Reply
 from workings.types import Verdict
 
 MAX_FALSE_POSITIVES = 1
@@ -99,32 +99,41 @@ def test_a_batch_gives_the_verdicts_of_single_calls(grader: Grader) -> None:
 
 
 def test_pairs_are_graded_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[object] = []
+    submit = Batch.submit
+
+    def counting(batch: Batch, task: dict[str, object]) -> None:
+        sent.append(task["answer"])
+        submit(batch, task)
+
+    monkeypatch.setattr(Batch, "submit", counting)
     with Grader() as grader:
-        sent: list[int] = []
-        run = grader._pool.run
-
-        def counting(tasks: list[dict[str, str]]) -> list[Reply]:
-            sent.append(len(tasks))
-            return run(tasks)
-
-        monkeypatch.setattr(grader._pool, "run", counting)
         for _ in range(2):
             grades = grader.grade_batch([r"\boxed{x+1}"] * 8, ["1+x"] * 4 + ["2+x"] * 4)
             assert [grade.correct for grade in grades] == [True] * 4 + [False] * 4
-        assert sent == [2]
+    assert sent == ["x+1"] * 2
 
 
 def test_timeouts_and_errors_are_not_remembered(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Grader() as grader:
-        broken = {"verdict": "internal_error", "tier": None, "detail": "KeyError('x')"}
-        fine = {"verdict": "equal", "tier": "peer", "detail": None}
-        replies = [Reply(answer=None, seconds=1.9), Reply(answer=broken, seconds=0.1),
+        broken = {
+            "verdict": "internal_error", "tier": None, "reason": None, "detail": "KeyError('x')"
+        }  # fmt: skip
+        fine = {"verdict": "equal", "tier": "peer", "reason": "the same", "detail": None}
+        replies = [Reply(answer=None, seconds=1.9, reason="no verdict within 2 s"),
+                   Reply(answer=broken, seconds=0.1),
                    Reply(answer=fine, seconds=0.1)]  # fmt: skip
-        monkeypatch.setattr(grader._pool, "run", lambda tasks: [replies.pop(0)])
-        found = [grader.compare("x+1", "1+x").verdict for _ in range(4)]
-        assert found == [Verdict.TIMEOUT, Verdict.INTERNAL_ERROR, Verdict.EQUAL, Verdict.EQUAL]
+        monkeypatch.setattr(Batch, "submit", lambda batch, task: None)
+        monkeypatch.setattr(Batch, "replies", lambda batch: [replies.pop(0)] if replies else [])
+        found = [grader.compare("x+1", "1+x") for _ in range(4)]
+        assert [(one.verdict, one.reason) for one in found] == [
+            (Verdict.TIMEOUT, "no verdict within 2 s"),
+            (Verdict.INTERNAL_ERROR, "KeyError('x')"),
+            (Verdict.EQUAL, "the same"),
+            (Verdict.EQUAL, "the same"),
+        ]
     assert "grader error on answer 'x+1', gold '1+x': KeyError('x')" in caplog.text
 
 
