@@ -170,8 +170,10 @@ class _Meter:
         if function in _KEEPING:
             digits = sum(b.digits for b in bounds)
             return Bound(min(low, 0.0) - _CANCELLED, max(top, 0.0) + 1, digits, lost)
-        # A large argument leaves a sine few digits.
-        return Bound(min(low, 0.0) - _CANCELLED, 2 * _CANCELLED, 0.0, lost + max(top, 0.0))
+        if function in _CIRCULAR:  # a large argument leaves it few digits
+            return Bound(min(low, 0.0) - _CANCELLED, _CANCELLED, 0.0, lost + max(top, 0.0))
+        size = math.log10(3 * max(-low, high, 1.0) + 3)  # a logarithm or an inverse
+        return Bound(-_CANCELLED, size + (len(bounds) - 1) * _CANCELLED, 0.0, lost)
 
     def series(self, series: Series) -> Bound:
         largest = max(0.0, self.bound(series.low).high, self.bound(series.high).high)
@@ -191,6 +193,7 @@ class _Meter:
 _CONSTANTS = {
     "pi": Bound(0.4, 0.5), "e": Bound(0.4, 0.5), "i": Bound(0.0, 0.0), "infinity": Bound(0.0, 1.0),
 }  # fmt: skip
+_CIRCULAR = frozenset({"sin", "cos", "tan", "cot", "sec", "csc"})
 _KEEPING = frozenset({
     "sqrt", "root", "abs", "re", "im", "max", "min", "mod", "floor", "ceil", "gcd", "lcm", "sign",
 })  # fmt: skip
