@@ -286,7 +286,7 @@ def _some_pairs() -> list[tuple[str, str]]:
     numbers = ("12", "35", "8", "3")
     changed = ("12", "36", "8", "3")
     pairs = []
-    for form in FORMS:
+    for form in FORMS[::2]:
         gold = form.fill(numbers[: form.num_slots])
         pairs += [(gold, gold), (form.fill(changed[: form.num_slots]), gold)]
     return [
@@ -295,38 +295,24 @@ def _some_pairs() -> list[tuple[str, str]]:
         (r"(x-1)(x+1)", "x^2-1"),
         (r"\sqrt{12}", r"2\sqrt{3}"),
         (r"9^{9^{9^{9}}}", "5"),
-        (r"\int_0^1 x\,dx", r"\frac{1}{2}"),
         ("", "5"),
     ]
 
 
-def test_the_verdict_is_the_same_from_a_thread_and_from_asyncio(grader: Grader) -> None:
+def test_the_verdict_is_the_same_from_threads_asyncio_and_a_batch(grader: Grader) -> None:
     pairs = _some_pairs()
+    answers, golds = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     expected = [grader.compare(answer, gold).verdict for answer, gold in pairs]
     assert len(set(expected)) > 1
 
-    def fresh(share: list[tuple[str, str]]) -> list[Verdict]:
-        with Grader(num_workers=1, cache_size=0) as own:
-            return [own.compare(answer, gold).verdict for answer, gold in share]
-
-    with ThreadPoolExecutor(2) as threads:
-        halves = list(threads.map(fresh, (pairs[::2], pairs[1::2])))
-    assert halves == [expected[::2], expected[1::2]]
-
-    async def ask() -> list[Verdict]:
-        with Grader(num_workers=1, cache_size=0) as own:
-            grades = await asyncio.gather(
-                *(asyncio.to_thread(own.compare, answer, gold) for answer, gold in pairs)
-            )
+    async def ask(forgetful: Grader) -> list[Verdict]:
+        grades = await asyncio.gather(
+            *(asyncio.to_thread(forgetful.compare, answer, gold) for answer, gold in pairs)
+        )
         return [grade.verdict for grade in grades]
 
-    assert asyncio.run(ask()) == expected
-
-
-def test_the_verdict_is_the_same_alone_and_in_a_batch(grader: Grader) -> None:
-    pairs = _some_pairs()
-    answers, golds = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    with Grader(num_workers=2, cache_size=0) as other:
-        batch = other.compare_batch(answers, golds)
-    alone = [grader.compare(answer, gold) for answer, gold in pairs]
-    assert [grade.verdict for grade in batch] == [grade.verdict for grade in alone]
+    with Grader(num_workers=2, cache_size=0) as forgetful, ThreadPoolExecutor(4) as threads:
+        in_threads = [grade.verdict for grade in threads.map(forgetful.compare, answers, golds)]
+        in_asyncio = asyncio.run(ask(forgetful))
+        in_a_batch = [grade.verdict for grade in forgetful.compare_batch(answers, golds)]
+    assert in_threads == in_asyncio == in_a_batch == expected
