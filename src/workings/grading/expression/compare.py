@@ -51,6 +51,8 @@ _PERIODIC = frozenset({
     "sin", "cos", "tan", "cot", "sec", "csc", "floor", "ceil", "mod", "factorial", "binomial",
 })  # fmt: skip
 
+_PIECEWISE = frozenset({"abs", "max", "min", "floor", "ceil", "mod", "sign", "sqrt", "root"})
+
 
 class _Alike(Enum):
     """How two values compare at one point."""
@@ -142,12 +144,13 @@ class _Pair:
     answer: Node
     gold: Node
     symbols: list[str]
-    products: list[str]
-    """Names such as GM whose letters are symbols of the other tree: products, then."""
+    derived: dict[str, tuple[str, ...]]
+    """Names of one tree whose value is the product of names of the other: GM of G and M, C of c."""
     has_i: bool
     has_bare_log: bool
     has_unknown_function: bool
     is_periodic: bool
+    is_piecewise: bool
 
     @staticmethod
     def of(answer: Node, gold: Node) -> _Pair:
@@ -159,30 +162,28 @@ class _Pair:
             answer=answer,
             gold=gold,
             symbols=sorted(names | gold_names),
-            products=[
-                name
-                for name in names ^ gold_names
-                if len(name) > 1
-                and name.isupper()
-                and (gold_names if name in names else names).issuperset(name)
-            ],
+            derived=_derived(names, gold_names) | _derived(gold_names, names),
             has_i=Constant("i") in nodes,
             has_bare_log=any(c.function == "log" and len(c.arguments) == 1 for c in calls),
             has_unknown_function=any(call.function.endswith(APPLIED) for call in calls),
             is_periodic=any(call.function in _PERIODIC for call in calls)
             or any(isinstance(base, Number) and base.value < 0 for base in bases),
+            is_piecewise=any(call.function in _PIECEWISE for call in calls),
         )
 
     def points(self) -> Iterator[Point]:
         """Values of the symbols to try in turn; one empty point where there are none."""
         points = rational_points(self.symbols) if self.symbols else iter([Point()])
         for point in points:
-            for name in self.products:
-                point[name] = math.prod((point[letter] for letter in name), start=Fraction(1))
+            for name, parts in self.derived.items():
+                point[name] = math.prod((point[part] for part in parts), start=Fraction(1))
             yield point
 
     def verdict(self, *, decimal_log: bool) -> bool | None:
-        wanted, fewest = (NUM_POINTS, FEWEST_POINTS) if self.symbols else (1, 1)
+        wanted = 2 * NUM_POINTS if self.is_piecewise else NUM_POINTS
+        fewest = FEWEST_POINTS
+        if not self.symbols:
+            wanted = fewest = 1
         seen: list[_Alike] = []
         costly: list[TooCostly] = []
         for point in self.points():
@@ -233,6 +234,17 @@ class _Pair:
             return all(self.alike_at(x, decimal_log=False) is _Alike.EQUAL for x in points)
         except TooCostly:
             return False
+
+
+def _derived(names: frozenset[str], others: frozenset[str]) -> dict[str, tuple[str, ...]]:
+    """The parts, in `others`, of each of `names` that is a product or a constant of integration."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name in names - others:
+        if len(name) > 1 and name.isupper() and others.issuperset(name):
+            found[name] = tuple(name)
+        elif name[0] == "C" and f"c{name[1:]}" in others - names:
+            found[name] = (f"c{name[1:]}",)
+    return found
 
 
 def _common_context(left: Outcome, right: Outcome) -> Context:

@@ -9,6 +9,7 @@ argument in `\sin 2\pi/3` and not in `\ln x/x` or `\ln 2/\ln 3`; `\sin x/2` has 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 CHOICES = {"C": "binomial", "P": "permutations", "A": "permutations"}
 """The letters that count choices, and what they count."""
 
+_DIFFERENTIAL = re.compile(r"d(?:\^\d)?[a-zA-Z]\w*(?:\^\d)?")
 _TEN = Number(Fraction(10))
 _INVERTED = Number(Fraction(-1))
 _BRACKETS = ("(", "[", "{", "\\{", "|", "\\|", "\\lvert", "\\lVert", "\\lfloor", "\\lceil")
@@ -134,6 +136,14 @@ def _listed(parser: Parser) -> tuple[Node, ...]:
 
 def _fraction(parser: Parser) -> Node:
     parser.take()
+    start = parser.at
+    if parser.upcoming(2) == ["{", "d"]:
+        names = parser.raw(), parser.raw() if parser.sees("{") else ""
+        if _DIFFERENTIAL.fullmatch(names[1]):  # of `dy/dx`, d must not cancel
+            if _DIFFERENTIAL.fullmatch(names[0]):
+                return Symbol("/".join(names))
+            raise Unreadable("a derivative of something else than a name")
+        parser.at = start
     top = parser.argument()
     return quotient(top, parser.argument())
 

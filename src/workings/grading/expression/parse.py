@@ -34,6 +34,7 @@ from workings.grading.expression.tree import (
     Quotient,
     Symbol,
     Unreadable,
+    difference,
     negated,
     product,
     quotient,
@@ -118,7 +119,7 @@ class Parser:
     def expect(self, mark: str) -> None:
         """Read `mark`, or raise."""
         if not self.takes(mark):
-            raise Unreadable(f"expected {mark!r}, found {self.token.text or 'the end'!r}")
+            raise Unreadable(f"{mark} expected, found {self.token.text or 'the end'}")
 
     def whole(self) -> Node:
         """The tree of the whole text."""
@@ -129,7 +130,7 @@ class Parser:
 
     def unexpected(self) -> Unreadable:
         """The error that the next token has no place where it stands."""
-        return Unreadable(f"{self.token.text or 'the end'!r} has no place here")
+        return Unreadable(f"{self.token.text or 'the end'} has no place here")
 
     def expression(self) -> Node:
         """A sum of terms."""
@@ -359,6 +360,8 @@ class Parser:
         if name in CHOICES and self.sees("(") and self.holds_one_comma():
             pair = self.enclosed(listing=True)
             return Call(CHOICES[name], pair)
+        if name == "Gamma" and self.sees("("):
+            return Call("factorial", (difference(self.enclosed()[0], Number(Fraction(1))),))
         name = self.with_marks(name)
         if name in ("e", "i"):
             return Constant("e" if name == "e" else "i")

@@ -14,22 +14,25 @@ SEED = 20_260_512
 INTEGER_NAMES = frozenset("nkmjlNKM")
 """First letters of the symbols that usually stand for integers."""
 
-_UNIT = (0.3, 0.95)
-_MIDDLE = (1.05, 5.0)
-_FAR = (5.0, 30.0)
+_UNIT, _MIDDLE, _FAR, _VAST = (0.3, 0.95), (1.05, 5.0), (5.0, 30.0), (1000.0, 9000.0)
+_POSITIVE, _ALTERNATING, _OPPOSITE, _NEGATIVE = (1, 1), (-1, 1), (1, -1), (-1, -1)
 _SCALES = (
-    (_MIDDLE, False), (_UNIT, False), (_MIDDLE, True), (_UNIT, True), (_MIDDLE, True),
-    (_UNIT, True), (_MIDDLE, False), (_UNIT, False), (_FAR, False), (_FAR, True), (_FAR, False),
+    (_MIDDLE, _POSITIVE), (_UNIT, _ALTERNATING), (_FAR, _OPPOSITE), (_UNIT, _POSITIVE),
+    (_MIDDLE, _NEGATIVE), (_VAST, _ALTERNATING), (_FAR, _POSITIVE), (_VAST, _OPPOSITE),
+    (_UNIT, _NEGATIVE), (_MIDDLE, _OPPOSITE), (_MIDDLE, _POSITIVE), (_UNIT, _POSITIVE),
 )  # fmt: skip
-"""The range of absolute values and whether both signs occur, for each point in turn."""
+"""The range of absolute values at each point in turn, and the signs of symbols at even and odd
+places. Every symbol takes both signs at the first four."""
 _DENOMINATORS = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157)
 
 
 def rational_points(names: list[str]) -> Iterator[Point]:
-    """Points to try in turn; the first four suit expressions that are defined everywhere."""
+    """Points to try in turn."""
     source = random.Random(SEED)
-    for scale, signed in _SCALES:
-        yield {name: _rational(source, scale, signed=signed) for name in names}
+    for scale, signs in _SCALES:
+        yield {
+            name: signs[place % 2] * _rational(source, scale) for place, name in enumerate(names)
+        }
 
 
 def integer_points(names: list[str], count: int) -> Iterator[Point]:
@@ -39,13 +42,14 @@ def integer_points(names: list[str], count: int) -> Iterator[Point]:
         yield {
             name: Fraction(source.randint(1, 12))
             if name[0] in INTEGER_NAMES
-            else _rational(source, _MIDDLE, signed=True)
+            else _rational(source, _MIDDLE)
             for name in names
         }
 
 
-def _rational(source: random.Random, scale: tuple[float, float], *, signed: bool) -> Fraction:
+def _rational(source: random.Random, scale: tuple[float, float]) -> Fraction:
     low, high = scale
     denominator = source.choice(_DENOMINATORS)
-    numerator = source.randint(math.ceil(low * denominator), math.floor(high * denominator))
-    return Fraction(-numerator if signed and source.random() < 0.5 else numerator, denominator)
+    return Fraction(
+        source.randint(math.ceil(low * denominator), math.floor(high * denominator)), denominator
+    )

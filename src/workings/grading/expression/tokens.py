@@ -39,7 +39,8 @@ _TOKEN = re.compile(
 )
 _MARKS = {
     "cdot": "*", "ast": "*", "div": "/", "%": "%", "vert": "|", "mid": "|", "Vert": "\\|",
-    "lbrace": "\\{", "rbrace": "\\}", "dfrac": "\\frac", "tfrac": "\\frac",
+    "lbrace": "\\{", "rbrace": "\\}", "dfrac": "\\frac", "tfrac": "\\frac", "dbinom": "\\binom",
+    "tbinom": "\\binom",
 }  # fmt: skip
 _PIECE = re.compile(r"[A-Z]{2,}|[A-Z]|[a-z]+")
 _NAMES = re.compile("|".join(sorted((*FUNCTIONS, "pi", "sqrt"), key=len, reverse=True)))
@@ -80,7 +81,7 @@ def tokenize(text: str) -> list[Token]:
         elif kind == "upright":
             tokens.extend(_upright(written.strip(), start, match.end()))
         elif kind == "other":
-            raise Unreadable(f"the sign {written!r} has no meaning in an expression")
+            raise Unreadable(f"the sign '{written}' has no meaning in an expression")
         elif kind == "number":
             tokens.append(Token(kind, written, start, end))
         else:
@@ -158,7 +159,7 @@ def _upright(content: str, start: int, end: int) -> list[Token]:
 def _word(word: str, start: int) -> list[Token]:
     """The tokens of a run of letters: names where it holds any, else factors."""
     if word.lower() in STOP_WORDS:
-        raise Unreadable(f"{word!r} is a word")
+        raise Unreadable(f"'{word}' is a word")
     tokens: list[Token] = []
     for match in _PIECE.finditer(word):
         piece, first, last = match[0], start + match.start(), start + match.end()
@@ -180,7 +181,7 @@ def _lower_case(piece: str, start: int, end: int) -> list[Token]:
             before, behind = piece[: name.start()], piece[name.end() :]
             return [*_letters(before, start), token, *_letters(behind, token.end)]
     if len(piece) > 3 and any(left >= right for left, right in pairwise(piece)):
-        raise Unreadable(f"{piece!r} is a word")
+        raise Unreadable(f"'{piece}' is a word")
     return _letters(piece, start)
 
 

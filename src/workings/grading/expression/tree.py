@@ -161,7 +161,7 @@ def quotient(numerator: Node, denominator: Node) -> Node:
 
 def difference(left: Node, right: Node) -> Node:
     """`left` - `right`: what an equation holds to be zero."""
-    return Sum((left, negated(right)))
+    return total([left, negated(right)])
 
 
 _LOOSE, _SUM, _PRODUCT, _POWER, _ATOM = range(5)
