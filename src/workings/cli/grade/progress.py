@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from workings.cli.terminal_text import on_one_line
 from workings.tracking.progress import format_duration
 
 LINE_EVERY_SECONDS = 10.0
@@ -18,7 +19,7 @@ class GradingProgress:
     """Rows done of `total` (None where it is not known), on stderr. Use it with `with`."""
 
     def __init__(self, name: str, *, total: int | None, console: Console) -> None:
-        self._name = name
+        self._name = on_one_line(name)
         self._total = total
         self._console = console
         self._first: tuple[float, int] | None = None
@@ -29,7 +30,7 @@ class GradingProgress:
     def __enter__(self) -> GradingProgress:
         if self._console.is_terminal:
             self._bar = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(bar_width=20),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[left]}"),
