@@ -11,6 +11,7 @@ _DROPPED = re.compile(
     r"(?P<keep>\\\\|\\\$|\\[{}])"
     r"|\\(?:left|right|middle|[bB]igg?[lrm]?)(?![a-zA-Z])\s*\.?"
     r"|\\(?:vec|mathbf|boldsymbol)(?=\s+[a-zA-Z])"
+    r"|\\(?:tiny|scriptsize|footnotesize|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])"
     r"|\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|rm|bf|it)(?![a-zA-Z])"
     r"|\\(?:color|hspace|vspace|phantom)\s*\*?\{[^{}]{0,64}\}"
     r"|\\textcolor\s*\{[^{}]{0,64}\}"
@@ -24,7 +25,10 @@ _FRACTION_MACRO = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _BARE_FRACTION = re.compile(
     r"\\frac\s*(?:(?P<a>\d)\s*(?P<b>\d)|(?P<c>\d)\s*(?=\{)|(?P<d>\{[^{}]*\})\s*(?P<e>\d))"
 )
-_CHOOSE = re.compile(r"\{?([^{}\\]{1,40}?)\s*\\choose(?![a-zA-Z])\s*([^{}\\]{1,40})\}?")
+_CHOOSE = re.compile(
+    r"\{?(?<![\\a-zA-Z])(?P<n>[^{}\\\s][^{}\\]{0,40}?)\s*\\choose(?![a-zA-Z])\s*"
+    r"(?P<k>[^{}\\\s][^{}\\]{0,40})\}?"
+)
 _ROW_SPACE = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|cm|mm)\s*\]")
 _UNIT_VECTOR = re.compile(
     r"\\(?:hat|widehat)\s*\{?\s*(?:\\mathbf\s*\{)?\s*\\?(?P<name>[ijk])(?:math)?(?![a-zA-Z])[\s}]{0,3}"
@@ -40,6 +44,7 @@ _NAMED = re.compile(
     r"(?P<name>[A-Za-z](?:_\{?\w{1,4}\}?)?(?:\s*\([a-z]\))?|\([a-z](?:\s*,\s*[a-z]){1,3}\))"
     r"\s*(?:=|\\in(?![a-zA-Z]))\s*(?=\S)"
 )
+_ONE_IN_BRACES = re.compile(r"([\^_])\s*\{\s*(\w)\s*\}(?!\d)")
 _SPACE_BETWEEN_DIGITS = re.compile(r"(?<=\d)\s+(?=\d)")
 _SPACE_AFTER_MACRO = re.compile(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])")
 _KEPT_SPACE = "\x01"  # no whitespace to str.split
@@ -75,7 +80,7 @@ def normalise(text: str) -> str:
     if "frac" in text:
         text = _BARE_FRACTION.sub(_braced_fraction, _FRACTION_MACRO.sub(r"\\frac", text))
     if "\\choose" in text:
-        text = _CHOOSE.sub(r"\\binom{\1}{\2}", text)
+        text = _CHOOSE.sub(r"\\binom{\g<n>}{\g<k>}", text)
     if "\\over" in text:
         text = _OVER.sub(r"\\frac{\1}{\2}", text)
     return peel(_trim(text)) or ""
@@ -99,6 +104,7 @@ def compact(text: str) -> str:
     '5cm'
     """
     text = plain_text(text)
+    text = _ONE_IN_BRACES.sub(r"\1\2", text)
     text = _SPACE_BETWEEN_DIGITS.sub(_KEPT_SPACE, text)
     text = _SPACE_AFTER_MACRO.sub(rf"\1{_KEPT_SPACE}", text)
     return "".join(text.split()).replace(_KEPT_SPACE, " ") if text else ""

@@ -20,7 +20,7 @@ NumberKind = Literal["integer", "decimal", "exact"]
 _UNSIGNED_INTEGER = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _DECIMAL = rf"(?:{_UNSIGNED_INTEGER}(?:\.\d*)?|\.\d+)"
 _NUMERAL = re.compile(
-    rf"""(?P<sign>[+-]?)\s*(?P<currency>\\\$|[€£¥₩₹])?\s*(?P<sign2>[+-]?)\s*
+    rf"""(?P<sign>[+-]?)\s*(?P<currency>(?:US|HK|A)?\\\$|Rs\.?|[€£¥₩₹])?\s*(?P<sign2>[+-]?)\s*
     (?:
         (?P<whole>{_UNSIGNED_INTEGER})?\s*\\frac\{{\s*(?P<num>[+-]?\s*{_DECIMAL})\s*\}}
             \{{\s*(?P<den>[+-]?\s*{_DECIMAL})\s*\}}
@@ -36,8 +36,11 @@ _NUMERAL = re.compile(
 _PERCENT = re.compile(r"(?:\\?%|percent|per cent)\s*")
 _DEGREE = re.compile(r"\^\s*\{?\s*\\circ\s*\}?\s*")
 _FUNCTION_WORD = re.compile(
-    r"\b(?:or|and|to|from|sin|cos|tan|log|ln|sqrt|pi|mod|of|is|at|if)\b|或|和|且|[+=<>(){}\[\]|!]"
+    r"\b(?:or|and|to|from|sin|cos|tan|log|ln|sqrt|pi|mod|is|at|if|less|more|than|over|under|above"
+    r"|below|plus|minus|times|about|around|least|most|not|no|except|but|base|then|with)\b|或|和|且|[+=<>(){}\[\]|!]"
 )
+_TEXT_GROUP = re.compile(r"\\text\s*\{(?:[^{}]|\{[^{}]*\})*\}")
+_LETTERS_OUTSIDE = re.compile(r"(?<!\\)(?<![a-zA-Z])[a-zA-Z](?![a-zA-Z])")
 _UNIT_FRACTION = re.compile(r"\\frac\s*\{\s*([^{}]*?)\s*\}\s*\{\s*([^{}]*?)\s*\}")
 _BRACED_POWER = re.compile(r"\^\{(-?\d)\}")
 _COUNTED = re.compile(r"\s+[^\W\d_]{4,}(?:\s+[^\W\d_]+){0,3}\.?|\s*[\u4e00-\u9fff]+")
@@ -51,7 +54,8 @@ _SCALE = re.compile(
     rf"|(?P<bare>{_SCALE_WORD})(?![A-Za-z]))",
 )
 _CURRENCIES = {
-    "\\$": "dollar", "€": "euro", "£": "gbp", "¥": "yuan", "₩": "won", "₹": "rupee",
+    "\\$": "dollar", "US\\$": "usd", "HK\\$": "hkd", "A\\$": "aud", "Rs": "rupee", "€": "euro",
+    "£": "gbp", "¥": "yuan", "₩": "won", "₹": "rupee",
 }  # fmt: skip
 
 
@@ -208,12 +212,14 @@ def read_tail(tail: str, currency: str | None = None) -> tuple[bool, Unit | None
     >>> read_tail(r"\%"), read_tail(r"\text{ apples}")[1].name, read_tail("x"), read_tail("abc")
     ((True, None), 'apples', None, None)
     """
-    unit = read_unit(_CURRENCIES[currency]) if currency else None
+    unit = read_unit(_CURRENCIES[currency.rstrip(".")]) if currency else None
     if not tail.strip():
         return False, unit
     if tail.lstrip().startswith(("\\cdot", "*", "\\times", "-")):
         return None
     in_text = "\\text{" in tail
+    if in_text and _LETTERS_OUTSIDE.search(_TEXT_GROUP.sub("", tail)):
+        return None
     words = _UNIT_FRACTION.sub(r"\1/\2", plain_text(tail)).strip()
     if _PERCENT.fullmatch(words):
         return (True, unit) if unit is None else None

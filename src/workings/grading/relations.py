@@ -75,7 +75,7 @@ def name_in(text: str) -> str | None:
     The argument of a function is no part of its name. Sums, products and powers are no names.
 
     >>> name_in("f(x)"), name_in(r"\text{Area}"), name_in("x_{1}"), name_in(r"\cos A")
-    ('f', 'area', 'x_{1}', '\\cosA')
+    ('f', 'area', 'x_1', '\\cosA')
     >>> name_in("a^2+b"), name_in("2x"), name_in("ab")
     (None, None, None)
     """

@@ -62,6 +62,9 @@ _DERIVED: dict[str, tuple[str, Fraction]] = {  # names -> what they stand for, i
 _CASED = {"A": "ampere", "C": "coulomb", "F": "farad", "K": "kelvin", "Hz": "hz", "Pa": "pascal",
           "N": "newton", "J": "joule", "W": "watt", "V": "volt", "L": "l", "T": "tesla",
           "\\Omega": "ohm", "\\mu m": "micron"}  # fmt: skip
+_ANY_CASE = frozenset(
+    ["kg", "km", "cm", "ft", "hr", "min", "sec", "oz", "lb", "lbs", "mph", "ml", "usd"]
+)
 _DEGREES = {"C": "celsius", "F": "fahrenheit", "K": "kelvin"}
 _POUNDS = ("pound", "pounds", "gbp")
 _PLURALS = {"feet": "foot", "inches": "inch", "hertz": "hertz", "celsius": "celsius",
@@ -178,8 +181,10 @@ def _named(name: str) -> Unit | None:
     """The unit of the tables that `name` is, in the singular or plural."""
     name = _CASED.get(name, name)
     known = _TABLE.get(name)
-    if known is None and len(name) > 1:
-        known = _TABLE.get(_singular(name.lower()))
+    if known is None and len(name) > 1 and (len(name) > 3 or name.lower() in _ANY_CASE):
+        known = _TABLE.get(name.lower()) or _TABLE.get(_singular(name.lower()))
+    if known is None and name.endswith("s"):
+        known = _TABLE.get(name[:-1]) if len(name) > 2 else None
     return known
 
 

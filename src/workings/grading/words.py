@@ -131,6 +131,11 @@ def number_in_words(text: str) -> Fraction | None:
         return Fraction(int(ordinal[1]))
     if plain in _ORDINALS:
         return Fraction(_ORDINALS[plain])
+    whole, _, part = plain.replace("-", " ").partition(" and ")
+    if part.removeprefix("a ").removeprefix("one ") in _PARTS:
+        count = _cardinal(whole.split())
+        part_value = Fraction(1, _PARTS[part.split()[-1]])
+        return None if count is None else count + part_value
     words = plain.replace("-", " ").split()
     if not words or not all(word.isalpha() for word in words):
         return None
