@@ -49,20 +49,20 @@ def response_of(case: dict[str, Any]) -> str:
     ("response", "gold", "verdict", "tier"),
     [
         (r"\boxed{18}", "18", "equal", "string"),
-        (r"\boxed{x = 18}", "18", "equal", "string"),
-        (r"\boxed{18}", "x = 18", "equal", "string"),
+        (r"\boxed{x = 18}", "18", "equal", "number"),
+        (r"\boxed{18}", "x = 18", "equal", "number"),
         (r"\boxed{36/2}", "18", "equal", "number"),
         (r"\boxed{19}", "18", "different", "number"),
         (r"\boxed{7\text{ g}}", r"7\text{ kg}", "different", "number"),
         (r"\boxed{7g}", "7 kg", "different", "number"),
         (r"\boxed{\text{(B) } 12}", "B", "equal", "structure"),
         (r"\boxed{52_9}", "52_8", "different", "structure"),
-        (r"\boxed{(x+1)^2}", "x^2+2x+1", "equal", "peer"),
-        (r"\boxed{x+1}", "x+2", "undecided", None),
-        (r"\boxed{n=3}", "n=3k", "undecided", None),
-        (r"\boxed{3}", "n=3k", "undecided", None),
-        (r"\boxed{\frac{1}{2006!}}", r"\frac{1}{2004!}", "undecided", None),
-        (r"\boxed{2} and \boxed{3}", "3,2", "equal", "peer"),
+        (r"\boxed{(x+1)^2}", "x^2+2x+1", "equal", "expression"),
+        (r"\boxed{x+1}", "x+2", "different", "expression"),
+        (r"\boxed{n=3}", "n=3k", "different", "expression"),
+        (r"\boxed{3}", "n=3k", "different", "expression"),
+        (r"\boxed{\frac{1}{2006!}}", r"\frac{1}{2004!}", "different", "expression"),
+        (r"\boxed{2} and \boxed{3}", "3,2", "equal", "structure"),
         (r"\boxed{2} and \boxed{3}", "3", "equal", "string"),
         (r"\boxed{2} and \boxed{3}", "2", "different", "number"),
         ("18", "18", "no_answer", None),
@@ -72,8 +72,10 @@ def response_of(case: dict[str, Any]) -> str:
         ("no box", "", "bad_gold", None),
         (r"\boxed{" + "(" * 100 + "1" + ")" * 100 + "}", "1", "refused", None),
         (r"\boxed{9^{9^{9^{9}}}}", "9^{9^{9^{9}}}", "equal", "string"),
-        (r"\boxed{10!}", "10", "undecided", None),
-        (r"\boxed{8 or 11}", "8", "undecided", None),
+        (r"\boxed{10!}", "10", "different", "expression"),
+        (r"\boxed{8 or 11}", "8", "different", "structure"),
+        (r"\boxed{\int_0^1 x dx}", r"\frac{1}{2}", "undecided", None),
+        (r"\boxed{9^{9^{9^{9}}}}", "5", "refused", None),
     ],
 )
 def test_verdicts(response: str, gold: str, verdict: str, tier: str | None, grader: Grader) -> None:
@@ -173,7 +175,7 @@ def test_A15c_a_thousand_concurrent_gradings_are_as_serial_ones(grader: Grader) 
             for one in fresh.grade_batch([pair[0] for pair in pairs], [pair[1] for pair in pairs])
         ]
     assert concurrent == serial
-    assert set(serial) == {Verdict.EQUAL, Verdict.UNDECIDED}
+    assert set(serial) == {Verdict.EQUAL, Verdict.DIFFERENT}
 
 
 @pytest.fixture(scope="module")
@@ -284,8 +286,8 @@ def test_every_adversarial_case_ends_within_the_deadline(
 
 
 def test_the_default_deadline_holds() -> None:
-    with Grader() as grader:
+    with Grader(GradingPolicy(tiers=("string", "peer"))) as grader:  # no bound, math-verify alone
         grader.compare("x+1", "1+x")
         start = time.monotonic()
-        assert grader.grade(r"\boxed{9^{9^{9^{9}}}}", "5+x").verdict is Verdict.TIMEOUT
+        assert grader.grade(r"\boxed{9^{9^{9^{9}}}}", "5").verdict is Verdict.TIMEOUT
         assert time.monotonic() - start < 2.5
