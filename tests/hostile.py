@@ -22,7 +22,11 @@ def warm_up() -> None:
 
 
 def answer(task: Mapping[str, Any]) -> dict[str, Any]:
-    """{"value"}: what the task asks for by its key "do"."""
+    """{"value"}: what the task asks for by its key "do"; for a grader's, a verdict or never one."""
+    if "do" not in task:
+        if "bomb" in task["answer"]:
+            _spin(task)
+        return {"verdict": "undecided", "tier": None, "reason": "not compared", "detail": None}
     return {"value": _TASKS[task["do"]](task)}
 
 

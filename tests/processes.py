@@ -41,7 +41,7 @@ def descendants(pid: int | None = None) -> set[int]:
 
 
 def start_script(folder: Path, code: str) -> subprocess.Popen[str]:
-    """A Python process that runs the code and is waited for by the caller."""
+    """A Python process, leader of a session, that runs the code; the caller waits for it."""
     script = folder / "script.py"
     script.write_text(textwrap.dedent(code))
     return subprocess.Popen(
@@ -49,6 +49,7 @@ def start_script(folder: Path, code: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 

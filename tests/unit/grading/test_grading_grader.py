@@ -272,19 +272,6 @@ def test_the_case_file(cases: list[dict[str, Any]], grader: Grader) -> None:
     assert len(wrong["false positive"]) <= MAX_FALSE_POSITIVES, wrong
 
 
-def test_every_adversarial_case_ends_within_the_deadline(
-    cases: list[dict[str, Any]], hurried: Grader
-) -> None:
-    for case in (one for one in cases if one["kind"] == "adversarial"):
-        response = response_of(case)
-        start = time.monotonic()
-        found = hurried.grade(response, case["gold"])
-        assert time.monotonic() - start < hurried.policy.deadline_seconds + 0.6, case["id"]
-        assert found.verdict is not Verdict.INTERNAL_ERROR, case["id"]
-        if not case["debatable"]:
-            assert found.correct is case["expected"], case["id"]
-
-
 def test_the_default_deadline_holds() -> None:
     with Grader(GradingPolicy(tiers=("string", "peer"))) as grader:  # no bound, math-verify alone
         grader.compare("x+1", "1+x")
