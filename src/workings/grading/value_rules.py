@@ -61,7 +61,18 @@ def plain_numbers(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
     if (answer.percent and gold.unit) or (gold.percent and answer.unit):
         return Outcome(False, "number", "a percentage is not an amount of something")
     same = same_number(answer, gold)
-    return Outcome(same, "number", "the same number" if same else "different numbers")
+    if same:
+        return Outcome(True, "number", "the same number")
+    return Outcome(False, "number", f"{_shown(answer)} is not {_shown(gold)}")
+
+
+def _shown(number: Number) -> str:
+    """The value with its mark, short enough for a sentence."""
+    text = str(number.value)
+    if len(text) > 40:
+        text = f"{text[:18]}...{text[-18:]}"
+    unit = f" {number.unit.name}" if number.unit else ""
+    return f"{text}{' %' if number.percent else ''}{unit}"
 
 
 def _ratio_and_number(ratio: Ratio, number: Number) -> Outcome:
