@@ -9,7 +9,6 @@ from enum import Enum
 from fractions import Fraction
 
 from workings.grading.expression.arithmetic import (
-    Context,
     Undefined,
     Value,
     close,
@@ -42,16 +41,17 @@ from workings.grading.expression.tree import (
 
 NUM_POINTS = 4
 FEWEST_POINTS = 3
+NUM_POINTS_PIECEWISE = 8
 
 _EQUAL = 60
 """Digits in which values are equal. That 25 agree is common for expressions that are close to one
 another, such as e to the pi times the root of 163 and an integer; that 60 agree is not."""
+_MOST_COSTLY = 5
 _NUM_INTEGER_POINTS = 6
+_PIECEWISE = frozenset({"abs", "max", "min", "floor", "ceil", "mod", "sign"})
 _PERIODIC = frozenset({
     "sin", "cos", "tan", "cot", "sec", "csc", "floor", "ceil", "mod", "factorial", "binomial",
 })  # fmt: skip
-
-_PIECEWISE = frozenset({"abs", "max", "min", "floor", "ceil", "mod", "sign", "sqrt", "root"})
 
 
 class _Alike(Enum):
@@ -93,28 +93,14 @@ def same_value(answer: Node, gold: Node) -> bool | None:
 def constant_ratio(answer: Node, gold: Node) -> Fraction | None:
     """The nonzero real c with `answer` = c times `gold` at all points; None where there is none.
 
-    Exact where all values are rational, else correct to 50 digits. Two expressions without symbols
-    have no such c. Raises TooCostly.
+    As for `same_value`, `answer` must be real where `gold` is. c is exact where all values are
+    rational, else correct to 50 digits; without symbols there is none. Raises TooCostly.
     """
     pair = _Pair.of(answer, gold)
-    ratios: list[Value] = []
-    for point in pair.points() if pair.symbols else ():
-        try:
-            above = settled_value(answer, point, decimal_log=False)
-            below = settled_value(gold, point, decimal_log=False)
-        except (Undefined, Unsettled):
-            continue
-        if above.value == 0 or below.value == 0:
-            if above.value != below.value:
-                return None
-            continue
-        mp = _common_context(above, below)
-        ratios.append(divide(mp, above.value, below.value))
-        if not is_real(mp, ratios[-1]) or not close(mp, ratios[0], ratios[-1], _EQUAL):
-            return None
-        if len(ratios) == NUM_POINTS:
-            break
-    return _as_rational(ratios[0]) if len(ratios) >= FEWEST_POINTS else None
+    ratio = pair.ratio(decimal_log=False)
+    if pair.has_bare_log and pair.ratio(decimal_log=True) is None:
+        return None
+    return ratio
 
 
 def real_value(node: Node) -> Fraction | float | None:
@@ -179,60 +165,91 @@ class _Pair:
                 point[name] = math.prod((point[part] for part in parts), start=Fraction(1))
             yield point
 
-    def verdict(self, *, decimal_log: bool) -> bool | None:
-        wanted = 2 * NUM_POINTS if self.is_piecewise else NUM_POINTS
-        fewest = FEWEST_POINTS
-        if not self.symbols:
-            wanted = fewest = 1
-        seen: list[_Alike] = []
+    def at(self, point: Point, *, decimal_log: bool) -> tuple[Outcome | None, Outcome | None]:
+        """The values of answer and gold, None where there is none."""
+        sides: list[Outcome | None] = []
+        for node in (self.answer, self.gold):
+            try:
+                sides.append(settled_value(node, point, decimal_log=decimal_log))
+            except Undefined:
+                sides.append(None)
+        return sides[0], sides[1]
+
+    def values(self, *, decimal_log: bool) -> Iterator[tuple[Outcome | None, Outcome | None]]:
+        """The values at all points that more digits settle, or TooCostly if there are too few."""
         costly: list[TooCostly] = []
+        usable = 0
         for point in self.points():
             try:
-                seen.append(self.alike_at(point, decimal_log=decimal_log))
+                sides = self.at(point, decimal_log=decimal_log)
+            except Unsettled:
+                continue
             except TooCostly as error:
                 costly.append(error)
-                if len(costly) == fewest:
+                if len(costly) == _MOST_COSTLY:
                     break
                 continue
+            usable += 1
+            yield sides
+        if costly and usable < FEWEST_POINTS:
+            raise costly[0]
+
+    def counts(self, side: Outcome | None) -> bool:
+        """True for a value that says something: a real one, if nothing in the pair is complex."""
+        return side is not None and (side.real or self.has_i or not self.symbols)
+
+    def alike(self, answer: Outcome | None, gold: Outcome | None) -> _Alike:
+        if answer is not None and gold is not None:
+            mp = context(max(answer.digits, gold.digits))
+            if close(mp, answer.value, gold.value, _EQUAL):
+                return _Alike.EQUAL
+        if not self.symbols:
+            return _Alike.DIFFERENT
+        if not self.counts(gold):
+            return _Alike.SKIPPED
+        return _Alike.DIFFERENT if self.counts(answer) else _Alike.NARROWER
+
+    def verdict(self, *, decimal_log: bool) -> bool | None:
+        wanted = NUM_POINTS_PIECEWISE if self.is_piecewise else NUM_POINTS
+        seen: list[_Alike] = []
+        for answer, gold in self.values(decimal_log=decimal_log):
+            seen.append(self.alike(answer, gold))
             if seen[-1] is _Alike.DIFFERENT:
                 return False
             if seen.count(_Alike.EQUAL) == wanted:
                 break
-        if seen.count(_Alike.EQUAL) >= fewest:
-            return None if _Alike.NARROWER in seen else True
-        if costly:
-            raise costly[0]
-        return None
+        enough = seen.count(_Alike.EQUAL) >= (FEWEST_POINTS if self.symbols else 1)
+        return True if enough and _Alike.NARROWER not in seen else None
 
-    def alike_at(self, point: Point, *, decimal_log: bool) -> _Alike:
-        try:
-            gold = settled_value(self.gold, point, decimal_log=decimal_log)
-        except Undefined:
-            return _Alike.SKIPPED if self.symbols else _Alike.DIFFERENT
-        except Unsettled:
-            return _Alike.SKIPPED
-        try:
-            answer = settled_value(self.answer, point, decimal_log=decimal_log)
-        except Undefined:
-            return _Alike.NARROWER if self.symbols else _Alike.DIFFERENT
-        except Unsettled:
-            return _Alike.SKIPPED
-        if close(_common_context(answer, gold), answer.value, gold.value, _EQUAL):
-            return _Alike.EQUAL
-        if self.symbols and not self.has_i and not gold.real:
-            return _Alike.SKIPPED
-        if self.symbols and not self.has_i and not answer.real:
-            return _Alike.NARROWER
-        return _Alike.DIFFERENT
+    def ratio(self, *, decimal_log: bool) -> Fraction | None:
+        ratios: list[Value] = []
+        for answer, gold in self.values(decimal_log=decimal_log) if self.symbols else ():
+            if gold is None or not self.counts(gold):
+                continue
+            if answer is None or not self.counts(answer):
+                return None
+            if answer.value == 0 or gold.value == 0:
+                if answer.value != gold.value:
+                    return None
+                continue
+            mp = context(max(answer.digits, gold.digits))
+            ratios.append(divide(mp, answer.value, gold.value))
+            if not is_real(mp, ratios[-1]) or not close(mp, ratios[0], ratios[-1], _EQUAL):
+                return None
+            if len(ratios) == NUM_POINTS:
+                break
+        return _as_rational(ratios[0]) if len(ratios) >= FEWEST_POINTS else None
 
     def agrees_at_integers(self) -> bool:
         """True where symbols with names of integers make both sides equal by being integers."""
         if not self.is_periodic or not any(name[0] in INTEGER_NAMES for name in self.symbols):
             return False
-        points = integer_points(self.symbols, _NUM_INTEGER_POINTS)
         try:
-            return all(self.alike_at(x, decimal_log=False) is _Alike.EQUAL for x in points)
-        except TooCostly:
+            return all(
+                self.alike(*self.at(point, decimal_log=False)) is _Alike.EQUAL
+                for point in integer_points(self.symbols, _NUM_INTEGER_POINTS)
+            )
+        except (TooCostly, Unsettled):
             return False
 
 
@@ -245,10 +262,6 @@ def _derived(names: frozenset[str], others: frozenset[str]) -> dict[str, tuple[s
         elif name[0] == "C" and f"c{name[1:]}" in others - names:
             found[name] = (f"c{name[1:]}",)
     return found
-
-
-def _common_context(left: Outcome, right: Outcome) -> Context:
-    return context(max(left.digits, right.digits))
 
 
 def _as_rational(value: Value) -> Fraction:

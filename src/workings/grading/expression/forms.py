@@ -41,6 +41,7 @@ CHOICES = {"C": "binomial", "P": "permutations", "A": "permutations"}
 _DIFFERENTIAL = re.compile(r"d(?:\^\d)?[a-zA-Z]\w*(?:\^\d)?")
 _TEN = Number(Fraction(10))
 _INVERTED = Number(Fraction(-1))
+_INSIDE = ACCENTS | {"\\frac", "\\sqrt"}
 _BRACKETS = ("(", "[", "{", "\\{", "|", "\\|", "\\lvert", "\\lVert", "\\lfloor", "\\lceil")
 
 
@@ -95,15 +96,20 @@ def _bare_argument(parser: Parser) -> Node:
     while True:
         kind, text, _, _ = parser.token
         is_letter = (kind == "symbol" and text not in ("e", "i")) or text in ACCENTS
-        if factors and not is_letter and (lettered or kind not in ("symbol", "constant")):
-            if lettered or text not in ("\\frac", "\\sqrt"):
-                break
-        elif not factors and kind != "number" and not parser.starts_factor():
-            raise Unreadable("a function without an argument")
+        if not factors:
+            goes_on = kind == "number" or parser.starts_factor()
+        elif lettered:
+            goes_on = is_letter or text == "pi"
+        else:
+            goes_on = kind in ("symbol", "constant") or text in _INSIDE
+        if not goes_on:
+            break
         factors.append(parser.factor())
         lettered = lettered or is_letter
         if kind == "function" or text in _BRACKETS or parser.before.text == "degree":
             break
+    if not factors:
+        raise Unreadable("a function without an argument")
     argument = product(factors)
     if parser.sees("/"):
         argument = _divided(parser, argument)

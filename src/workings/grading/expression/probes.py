@@ -50,6 +50,5 @@ def integer_points(names: list[str], count: int) -> Iterator[Point]:
 def _rational(source: random.Random, scale: tuple[float, float]) -> Fraction:
     low, high = scale
     denominator = source.choice(_DENOMINATORS)
-    return Fraction(
-        source.randint(math.ceil(low * denominator), math.floor(high * denominator)), denominator
-    )
+    numerator = source.randint(math.ceil(low * denominator), math.floor(high * denominator))
+    return Fraction(numerator + (numerator % denominator == 0), denominator)  # never an integer
