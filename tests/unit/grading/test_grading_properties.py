@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
@@ -27,6 +29,8 @@ from workings.grading.policy import ExtractionPolicy, GradingPolicy
 from workings.types import Verdict
 
 BAD_GOLDS = Path(__file__).parents[2] / "cases" / "bad_golds.json"
+SAME_AFTER_A_DIGIT = Path(__file__).parents[2] / "cases" / "same_after_a_digit.json"
+"""Golds with a digit that changes nothing, by "data set/row", each with the reason."""
 
 SIGNED = {"integer", "fraction", "decimal", "root", "pi", "percent", "unit", "price", "decay"}
 """Forms whose negative is written with a minus in front."""
@@ -115,6 +119,44 @@ def golds_of(folder: Path) -> dict[str, str]:
             golds |= {row: "" for row in named if row not in kept}
         assert missing == sum(loaded.dropped.values()), path.name
     return golds
+
+
+def good_golds_of(folder: Path) -> dict[str, str]:
+    """The distinct golds that can be graded against, by the first row that has them."""
+    known = json.loads(BAD_GOLDS.read_text(encoding="utf-8"))
+    rows: dict[str, str] = {}
+    for row, gold in golds_of(folder).items():
+        if row not in known:
+            rows.setdefault(gold, row)
+    return {row: gold for gold, row in rows.items()}
+
+
+@pytest.mark.slow
+def test_no_gold_of_the_data_sets_is_equal_after_a_digit_changes(shared_data: Path) -> None:
+    golds = good_golds_of(shared_data)
+    changed = {}
+    for row, gold in golds.items():
+        random = Random(row)
+        places = [match.start() for match in re.finditer(r"[0-9]", gold)]
+        if places:
+            place = random.choice(places)
+            digit = random.choice([other for other in "123456789" if other != gold[place]])
+            changed[row] = gold[:place] + digit + gold[place + 1 :]
+    assert len(changed) > 8000
+    with Grader(num_workers=2) as grader:
+        grades = grader.compare_batch(list(changed.values()), [golds[row] for row in changed])
+    same = {row for row, grade in zip(changed, grades, strict=True) if grade.correct}
+    assert same == set(json.loads(SAME_AFTER_A_DIGIT.read_text(encoding="utf-8")))
+
+
+@pytest.mark.slow
+def test_styling_keeps_every_gold_of_the_data_sets_equal(shared_data: Path) -> None:
+    golds = good_golds_of(shared_data)
+    answers = {row: STYLES[Random(row).choice(list(STYLES))](gold) for row, gold in golds.items()}
+    with Grader(num_workers=2) as grader:
+        grades = grader.compare_batch(list(answers.values()), list(golds.values()))
+    lost = [row for row, grade in zip(golds, grades, strict=True) if not grade.correct]
+    assert not lost, [(row, answers[row][:80]) for row in lost]
 
 
 # Equality is symmetric, but for the rules that tell a gold from an answer: rounding (a decimal gold
