@@ -199,7 +199,7 @@ def _series(parser: Parser) -> Node:
     if any(isinstance(part, Constant) for end in (low, high) for part, _ in walk(end)):
         raise Unreadable("a sum or product without end")
     parser.bound.append(index)
-    body = parser.signed_term()
+    body = parser.term()
     parser.bound.pop()
     return Series("sum" if macro == "\\sum" else "product", BOUND + index, low, high, body)
 

@@ -134,14 +134,10 @@ class Parser:
 
     def expression(self) -> Node:
         """A sum of terms."""
-        terms = [self.signed_term()]
+        terms = [self.term()]
         while self.sees("+", "-"):
-            terms.append(self.signed_term())
+            terms.append(self.term())
         return total(terms)
-
-    def signed_term(self) -> Node:
-        """A term behind any number of signs."""
-        return negated(self.term()) if self.takes_minus() else self.term()
 
     def takes_minus(self) -> bool:
         """True where the signs that come next, now read, make a minus."""
@@ -151,7 +147,8 @@ class Parser:
         return minus
 
     def term(self) -> Node:
-        """Factors, multiplied and divided from left to right."""
+        """Factors behind any signs, multiplied and divided from left to right."""
+        minus = self.takes_minus()
         above, below = [self.factor()], list[Node]()
         while True:
             if self.takes("*"):
@@ -170,13 +167,15 @@ class Parser:
                 else:
                     below.append(divisor)
             elif self.takes("\\bmod"):
-                above, below = [Call("mod", (_ratio(above, below), self.signed_factor()))], []
+                left = negated(_ratio(above, below)) if minus else _ratio(above, below)
+                above, below, minus = [Call("mod", (left, self.signed_factor()))], [], False
             elif self.is_times_sign():
                 self.take()
             elif self.starts_factor():
                 above.append(self.factor())
             else:
-                return _ratio(above, below)
+                break
+        return negated(_ratio(above, below)) if minus else _ratio(above, below)
 
     def refuse_two_readings(self, divisor: Token, slash: Token, above: list[Node]) -> None:
         """Raise for `a/bc` and `a / b c`; `a/b c` and `1/2x` have one reading."""
@@ -185,7 +184,7 @@ class Parser:
         follows = kind in ("symbol", "constant") or text in ("\\sqrt", "\\frac")
         macro = self.before.kind == "symbol" and self.before.end - self.before.start > 1
         set_apart = slash.end == divisor.start and start > self.before.end and not macro
-        of_numbers = all(isinstance(factor, Number) for factor in above)
+        of_numbers = divisor.kind == "number" and all(isinstance(part, Number) for part in above)
         if bare and follows and not set_apart and not of_numbers:
             raise Unreadable("a product behind a division sign has two readings")
 
