@@ -175,6 +175,14 @@ class Family:
     answer: Answer
 
 
+@dataclass(frozen=True, slots=True)
+class Conditioned:
+    """An answer and when it holds; `condition` is None where it says no more than "for all x"."""
+
+    answer: Answer
+    condition: Answer | None
+
+
 Answer: TypeAlias = (
     Number
     | Expression
@@ -196,6 +204,7 @@ Answer: TypeAlias = (
     | Matrix
     | Cases
     | Family
+    | Conditioned
 )
 
 
@@ -207,6 +216,7 @@ _KINDS: dict[type, str] = {
     Region: "a part of the line", Complement: "a part of the line", Relation: "a relation",
     Named: "a named value", Assignments: "values of several names", Matrix: "a matrix",
     Cases: "a definition by cases", Family: "a family of values",
+    Conditioned: "a value under a condition",
 }  # fmt: skip
 
 

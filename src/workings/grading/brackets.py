@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from fractions import Fraction
 
 from workings.grading.answers import (
     Answer,
     Collection,
+    Family,
     Infinity,
     Interval,
     Meaning,
     Named,
+    Region,
     Relation,
 )
 from workings.grading.braces import encloses, split_top
+from workings.grading.enumerations import integers_between
 from workings.grading.matrices import read_environment
 from workings.grading.parts import (
     MAX_ITEMS,
@@ -26,7 +30,7 @@ from workings.grading.parts import (
     has_both_signs,
     read_items,
 )
-from workings.grading.regions import region_of
+from workings.grading.regions import region_of, spans
 from workings.grading.relations import split_relation
 
 Reader = Callable[[str], Answer]
@@ -34,7 +38,8 @@ Reader = Callable[[str], Answer]
 _POINT = re.compile(r"(?P<name>[A-Z](?:_\{?\w\}?|')?)\s*(?P<tuple>\(.+\))", re.DOTALL)
 
 _BUILDER = re.compile(
-    r"(?P<name>[a-zA-Z]|\\theta)\s*(?:\\in\s*(?:\\mathbb\s*\{?\s*R\s*\}?|R))?\s*"
+    r"(?P<name>[a-zA-Z]|\\theta)\s*"
+    r"(?:\\in\s*(?:\\mathbb\s*\{?\s*R\s*\}?|R|(?P<integers>\\mathbb\s*\{?\s*Z\s*\}?|Z)))?\s*"
     r"(?:\\mid|\\vert|\||:)\s*(?P<condition>.+)",
     re.DOTALL,
 )
@@ -96,6 +101,29 @@ def _read_pair(text: str, read: Reader) -> Answer | None:
     return Collection(items, "()" if first == "(" else "[]")
 
 
+def _read_builder(builder: re.Match[str], read: Reader) -> Answer | None:
+    """The part of the line, or the integers in it, that a set is built from."""
+    condition = read(builder["condition"])
+    if isinstance(condition, Family):
+        return condition
+    inner = condition.answer if isinstance(condition, Named) else condition
+    region = region_of(inner)
+    if region is None:
+        return None
+    if not builder["integers"]:
+        return inner
+    pieces = spans(region) if isinstance(region, Region) else None
+    if pieces is None or len(pieces) != 1:
+        return None
+    (low, is_after), (high, is_end) = pieces[0]
+    if not (isinstance(low, Fraction) and isinstance(high, Fraction)):
+        return None
+    low += Fraction(1, 2) if is_after and low.denominator == 1 else 0
+    high -= Fraction(1, 2) if not is_end and high.denominator == 1 else 0
+    integers = integers_between(low, high)
+    return None if integers is None else Collection(integers, "{}")
+
+
 def _is_whole(inner: str) -> bool:
     """True where brackets around `inner` say nothing: what they hold is no product or sum."""
     return inner != "" and split_relation(inner)[1] != []
@@ -106,8 +134,7 @@ def _read_braces(inner: str, read: Reader) -> Answer | None:
         return Meaning("nothing")
     builder = _BUILDER.fullmatch(inner)
     if builder:
-        condition = read(builder["condition"])
-        return condition if region_of(condition) is not None else None
+        return _read_builder(builder, read)
     pieces, _ = split_top(inner, "[,;]")
     if len(pieces) > MAX_ITEMS or not all(pieces):
         return None

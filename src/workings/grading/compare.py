@@ -21,6 +21,7 @@ from workings.grading.structure_rules import (
     assignments,
     cases,
     collections,
+    conditions,
     families,
     matrices,
     names,
@@ -36,8 +37,8 @@ from workings.grading.value_rules import (
 )
 
 _RULES = (
-    families, names, choices, plain_numbers, assignments, regions, collections, residues,
-    short_forms, matrices, cases, words,
+    conditions, families, names, choices, plain_numbers, assignments, regions, collections,
+    residues, short_forms, matrices, cases, words,
 )  # fmt: skip
 """In the order in which they are asked; the first that applies settles the pair."""
 

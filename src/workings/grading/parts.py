@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
 
 from workings.grading.answers import (
     Answer,
@@ -21,6 +24,7 @@ from workings.grading.answers import (
     Relation,
 )
 from workings.grading.braces import peel, split_top
+from workings.grading.enumerations import continued
 from workings.grading.normalise import compact
 from workings.grading.number import Number
 from workings.grading.regions import intersection, region_of, united
@@ -40,6 +44,7 @@ MAX_ITEMS = 20_000
 _DISTANCE = re.compile(
     r"(?:\||\\lvert)\s*(?P<name>[a-zA-Z])\s*(?:(?P<sign>[+-])\s*(?P<centre>[^|a-zA-Z]+))?(?:\||\\rvert)"
 )
+_SQUARE = re.compile(r"(?P<name>[a-zA-Z])\s*\^\s*\{?2\}?")
 LIST = (
     r",\s*(?:\\text\{\s*)?(?:and|or)(?![\w}])|[,;]|(?<![A-Za-z\\{])(?:and|or)(?![A-Za-z])"
     r"|\\(?:lor|vee)(?![a-zA-Z])"
@@ -83,6 +88,21 @@ def _read_union(text: str, read: Reader) -> Answer | None:
     return None
 
 
+def _one_chain(items: Sequence[Answer]) -> Relation | None:
+    """Inequalities that go on from one another as one: "a < b and b < c"."""
+    chain: Relation | None = None
+    for item in items:
+        if not isinstance(item, Relation) or "=" in item.operators:
+            return None
+        if chain is None:
+            chain = item
+        elif chain.sides[-1] == item.sides[0]:
+            chain = Relation(chain.sides + item.sides[1:], chain.operators + item.operators)
+        else:
+            return None
+    return chain
+
+
 def _without_points(region: Answer, points: Answer) -> Answer | None:
     if not isinstance(points, Collection) or points.brackets != "{}" or region_of(region) is None:
         return None
@@ -100,6 +120,10 @@ def _read_list(text: str, read: Reader) -> Answer | None:
     if len(pieces) < 2 or len(pieces) > MAX_ITEMS:
         return read(pieces[0]) if len(pieces) == 1 else None
     items = read_items(pieces, read, expand=True)
+    items = continued(items) or items
+    chain = _one_chain(items)
+    if chain is not None:
+        return chain
     named_items = [item for item in items if isinstance(item, Named)]
     if len(named_items) == len(items):
         return assigned(named_items, separators)
@@ -116,8 +140,8 @@ def _read_relation(text: str, read: Reader) -> Answer | None:
     sides, signs = split_relation(text)
     if not signs:
         return None
-    if sides[0] == "" and len(signs) == 1:
-        return read(sides[1])  # "= 5", "\approx 8.24"
+    if sides[0] == "" and signs in (["="], [r"\approx"]):
+        return read(sides[1])
     if "\\in" in signs:
         name = name_in(sides[0])
         if name is None or len(signs) > 1:
@@ -140,9 +164,12 @@ def _read_relation(text: str, read: Reader) -> Answer | None:
 def _named_region(relation: Relation, read: Reader) -> Answer | None:
     """`2 < x <= 5` as the interval in which x lies, named x; None for any other chain."""
     sides, operators = relation.sides, relation.operators
-    bars = _DISTANCE.fullmatch(sides[0]) if len(sides) == 2 else None
-    if bars and is_constant(sides[1]) and operators[0] in ("<", "<="):
-        return _within(bars, sides[1], relation, read)
+    if len(sides) == 2 and operators[0] in ("<", "<="):
+        for place, is_outside in ((0, False), (1, True)):
+            if is_constant(sides[1 - place]):
+                around = _around_a_point(sides[place], sides[1 - place], relation, read)
+                if around is not None:
+                    return around.outside if is_outside else around.inside
     symbols = [place for place, side in enumerate(sides) if _SYMBOL.fullmatch(side)]
     symbols = [place for place in symbols if sides[place] not in ("e", "i")]
     if len(symbols) != 1 or len(sides) > 3 or (len(sides) == 3 and symbols != [1]):
@@ -163,16 +190,50 @@ def _named_region(relation: Relation, read: Reader) -> Answer | None:
     return Named(name, Region((Interval(low, high, has_low, has_high),)), relation)
 
 
-def _within(bars: re.Match[str], radius: str, relation: Relation, read: Reader) -> Answer | None:
-    """`|x - a| < r` as the interval around a; None where r or a is not rational."""
-    distance, centre = read(radius), read(bars["centre"] or "0")
-    if not (isinstance(distance, Number) and isinstance(centre, Number)) or distance.value <= 0:
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """Where a variable lies that is closer to a point than some radius, or farther away."""
+
+    inside: Named
+    outside: Named
+
+
+def _around_a_point(side: str, radius: str, relation: Relation, read: Reader) -> _Around | None:
+    r"""What `|x - a| < r` and `x^2 < r` say of x; None for any other side, or an end unknown."""
+    bars, square = _DISTANCE.fullmatch(side), _SQUARE.fullmatch(side)
+    is_closed = relation.operators[0] == "<="
+    if bars is not None:
+        distance, centre = read(radius), read(bars["centre"] or "0")
+        if not (isinstance(distance, Number) and isinstance(centre, Number)):
+            return None
+        middle = centre.value if bars["sign"] == "-" else -centre.value
+        if distance.value <= 0:
+            return None
+        ends: list[Answer] = [
+            Number(value=middle + sign * distance.value, kind="exact") for sign in (-1, 1)
+        ]
+        name = bars["name"]
+    elif square is not None:
+        value = read(radius)
+        if not isinstance(value, Number) or value.value <= 0:
+            return None
+        roots = [isqrt(part) for part in (value.value.numerator, value.value.denominator)]
+        root = Fraction(*roots)
+        if root * root == value.value:
+            ends = [Number(value=sign * root, kind="exact") for sign in (-1, 1)]
+        else:
+            ends = [read(rf"{sign}\sqrt{{{radius}}}") for sign in ("-", "")]
+        name = square["name"]
+    else:
         return None
-    middle = centre.value if bars["sign"] == "-" else -centre.value
-    ends = [Number(value=middle + side * distance.value, kind="exact") for side in (-1, 1)]
-    closed = relation.operators[0] == "<="
-    name = compact(bars["name"])
-    return Named(name, Region((Interval(ends[0], ends[1], closed, closed),)), relation)
+    inside = Region((Interval(ends[0], ends[1], is_closed, is_closed),))
+    outside = Region(
+        (
+            Interval(Infinity(-1), ends[0], has_low=False, has_high=is_closed),
+            Interval(ends[1], Infinity(1), has_low=is_closed, has_high=False),
+        )
+    )
+    return _Around(Named(name, inside, relation), Named(name, outside, relation))
 
 
 def read_items(pieces: Sequence[str], read: Reader, *, expand: bool = False) -> tuple[Answer, ...]:

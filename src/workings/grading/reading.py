@@ -13,6 +13,7 @@ from functools import partial
 
 from workings.grading.answers import (
     Answer,
+    Assignments,
     Collection,
     Complement,
     Expression,
@@ -22,7 +23,9 @@ from workings.grading.answers import (
 )
 from workings.grading.braces import encloses, split_top
 from workings.grading.brackets import read_bracketed
+from workings.grading.conditions import read_conditioned
 from workings.grading.dates import date_in
+from workings.grading.enumerations import numbered_parts
 from workings.grading.normalise import plain_text
 from workings.grading.number import Number, read_number, read_tail
 from workings.grading.parts import LIST, named, read_parts
@@ -47,6 +50,17 @@ _INTEGERS = re.compile(
     r"(?<![a-zA-Z])(?P<letter>[a-z])\s*"
     r"(?:\\in\s*(?:\\mathbb\s*\{?\s*)?Z\s*\}?|(?:is|being)\s+(?:an|any)\s+integer|an integer)\s*\)?"
 )
+_SENTENCE = re.compile(
+    r"(?P<words>(?:[^\W\d_]+['\s]+){0,12}(?:is|are|was|were|equals|pays?|costs?|to pay|has|have"
+    r"|gets?|receives?|needs?|takes?)|[\u4e00-\u9fff]{1,20}(?:为|是|得|有))\s*:?\s*(?P<value>[^:]*\d[^:]*)"
+)
+_HEDGES = re.compile(
+    r"\b(?:not|no|never|n't|less|more|than|least|most|about|approximately|between|or|either|if"
+    r"|almost|nearly|except|cannot|maybe|perhaps|incorrect|wrong)\b|不|约|可能|至少|至多"
+)
+_MAPPING = re.compile(
+    r"(?P<name>[a-zA-Z])\s*:\s*(?P<argument>[a-z])\s*\\(?:long)?mapsto\s*(?P<value>.+)", re.DOTALL
+)
 _MONTH = re.compile(r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)", re.IGNORECASE)
 _PREFIX = re.compile(
     r"(?:\\text\s*\{)?\s*(?:the\s+)?(?:final\s+)?"
@@ -54,10 +68,6 @@ _PREFIX = re.compile(
     r"|(?:ordered\s+pair|point|interval|set|vector|coordinates|value|number|equation)s?\s*(?:is|are)?\s*:?)"
     r"\s*(?:\}|(?<=[\s:]))\s*(?=[^a-zA-Z])",
     re.IGNORECASE,
-)
-_SUFFIX = re.compile(
-    r"\s*,?\s*(?:\\text\s*\{)?\s*for (?:all|every|any|each)(?: real| integers?| positive| natural)*"
-    r"(?: numbers?| integers?)?\s*\}?\s*\\?[a-z]*(?:\s*(?:\\in|\\ge|>)[^,=]{1,20})?\s*\}?$"
 )
 _COMPARED = re.compile(
     r"(?:all (?:real )?(?:numbers|values|x)(?: x)?|(?P<name>[a-z])(?: is| must be)?) "
@@ -70,7 +80,7 @@ _ORDERS = {
     "at most": r"\le", "no more than": r"\le", "less than": "<", "smaller than": "<",
 }  # fmt: skip
 _IN_TEXT_FUNCTION = re.compile(
-    r"\\text\s*\{\s*(sqrt|sin|cos|tan|log|ln|pi|cis|[eE])\s*\}(?=\s*[-+(\d\\])"
+    r"\\text\s*\{\s*(sqrt|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|pi|cis|gcd|lcm|max|min|[eE])\s*\}(?=\s*[-+(\d\\])"
 )
 _EXCEPT = re.compile(
     r"(?:all|any) (?:real )?(?:numbers|values|x)(?: x)? (?:except|other than|but)(?: for)?\s+(.+)"
@@ -102,7 +112,7 @@ def read_answer(text: str, depth: int = 0) -> Answer:
     if depth > MAX_PARTS:
         return Expression(text)
     read = partial(read_answer, depth=depth + 1)
-    for reader in (_read_short, _read_family, read_bracketed, _read_worded, read_parts):
+    for reader in _READERS:
         answer = reader(text, read)
         if answer is not None:
             return answer
@@ -145,10 +155,20 @@ def _read_short(text: str, read: Reader) -> Answer | None:
         return number
     if len(text) > _LONGEST_SHORT_FORM:
         return None
+    mapping = _MAPPING.fullmatch(text)
+    if mapping:
+        return read(f"{mapping['name']}({mapping['argument']})={mapping['value']}")
     phrase = phrase_of(text)
     if phrase is not None:
         return Meaning(phrase)
     return read_residues(text) or read_short_form(plain_text(text).strip())
+
+
+def _read_numbered(text: str, read: Reader) -> Answer | None:
+    parts = numbered_parts(text)
+    if parts is None:
+        return None
+    return Assignments(parts[0], tuple(read(content) for content in parts[1]))
 
 
 def _read_family(text: str, read: Reader) -> Answer | None:
@@ -174,9 +194,6 @@ def _read_worded(text: str, read: Reader) -> Answer | None:
         return read(text[prefix.end() :])
     if len(text) > _LONGEST_SHORT_FORM:
         return None
-    suffix = _SUFFIX.search(text) if "for " in text else None
-    if suffix and suffix.start() > 0:
-        return read(text[: suffix.start()])
     plain = plain_text(text).strip()
     head = head_of(plain)
     if head is not None:
@@ -192,10 +209,21 @@ def _read_worded(text: str, read: Reader) -> Answer | None:
         points = read(exception[1])
         items = points.items if isinstance(points, Collection) else (points,)
         return Complement(items)
+    pieces = split_top(text, LIST)[0]
     label, _, rest = plain.partition(":")
-    if rest.strip() and name_in(label) is not None and not rest.strip().startswith(":"):
+    is_label = rest.strip() and name_in(label) is not None and not rest.strip().startswith(":")
+    if is_label and not any(":" in piece for piece in pieces[1:]):
         return named(name_in(label) or "", rest.strip(), label, read)
-    return None if len(split_top(text, LIST)[0]) > 1 else Words(said)
+    return None if len(pieces) > 1 else _read_sentence(plain, read) or Words(said)
+
+
+def _read_sentence(plain: str, read: Reader) -> Answer | None:
+    """The value that a short sentence ends in: "The area is 12 square units"."""
+    match = _SENTENCE.fullmatch(plain)
+    if match is None or _HEDGES.search(match["words"].lower()):
+        return None
+    value = read(match["value"])
+    return value if isinstance(value, Number) else None
 
 
 def _read_formula(text: str) -> Answer:
@@ -239,3 +267,15 @@ def _lift_separators(match: re.Match[str]) -> str:
         f" {piece.strip()} " if index % 2 else (f"\\text{{{piece}}}" if piece.strip() else "")
         for index, piece in enumerate(pieces)
     )
+
+
+_READERS = (
+    _read_short,
+    _read_numbered,
+    _read_family,
+    read_conditioned,
+    read_bracketed,
+    _read_worded,
+    read_parts,
+)
+"""In the order in which they are asked; the first that knows what the text is settles it."""

@@ -21,6 +21,9 @@ from workings.grading.answers import (
 )
 from workings.grading.number import Number
 
+_NO_POINTS = (Collection, Interval, Region, Complement, Meaning)
+"""A set that holds one of these is no part of the line: {∅} has an element."""
+
 Cut = tuple[Fraction | float, bool]
 """A place on the line: just before the number (False) or just after it (True)."""
 
@@ -43,8 +46,10 @@ def region_of(answer: Answer) -> Region | Complement | None:
             return region_of(inner)
         case Collection(items=(low, high), brackets="()"):
             return Region((Interval(low, high, False, False),))
-        case Collection(items=items, brackets="" | "{}") if items:
+        case Collection(items=items, brackets="") if items:
             return united(items)
+        case Collection(brackets="{}"):
+            return united((answer,))
     return None
 
 
@@ -54,6 +59,8 @@ def united(parts: Iterable[Answer]) -> Region | None:
     for part in parts:
         match part:
             case Collection(brackets="{}", items=points):
+                if any(isinstance(point, _NO_POINTS) for point in points):
+                    return None
                 pieces.extend(points)
             case Complement():
                 return None

@@ -16,6 +16,7 @@ from workings.grading.answers import (
     Choice,
     Collection,
     Complement,
+    Conditioned,
     Expression,
     Family,
     Infinity,
@@ -28,6 +29,7 @@ from workings.grading.answers import (
     as_expression,
     kind_of,
 )
+from workings.grading.heads import with_arguments_of
 from workings.grading.matching import Compare, in_order, unordered
 from workings.grading.number import Number
 from workings.grading.outcome import Comparer, Outcome
@@ -69,9 +71,27 @@ def families(answer: Answer, gold: Answer, compare: Comparer) -> Outcome | None:
     return unordered(lists[0], lists[1], shifted)
 
 
+def conditions(answer: Answer, gold: Answer, compare: Comparer) -> Outcome | None:
+    """A condition on one side is not missed; where both have one they must agree."""
+    if not isinstance(answer, Conditioned) and not isinstance(gold, Conditioned):
+        return None
+    left = answer if isinstance(answer, Conditioned) else Conditioned(answer, None)
+    right = gold if isinstance(gold, Conditioned) else Conditioned(gold, None)
+    outcome = compare(left.answer, right.answer)
+    if outcome.same is not True or left.condition is None or right.condition is None:
+        return outcome
+    same = compare(left.condition, right.condition)
+    if same.same is False:
+        return replace(same, reason=f"under other conditions: {same.reason}")
+    return outcome if same.same else same
+
+
 def names(answer: Answer, gold: Answer, compare: Comparer) -> Outcome | None:
     """Answers with a name in front: two names must agree, one alone is dropped."""
     if isinstance(answer, Named) and isinstance(gold, Named):
+        renamed = with_arguments_of(answer, gold)
+        if renamed is not None:
+            return compare(read_answer(renamed), gold.answer)
         if answer.name == gold.name:
             return compare(answer.answer, gold.answer)
         if _both_are_graphs(answer, gold):
