@@ -19,7 +19,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
@@ -43,40 +43,61 @@ from workings.grading.grader import Grader
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "results" / "grading.json"
 MIX = "MATH-500 and GSM8K"
+NUM_GSM8K, NUM_COLLEGE_MATH = 400, 600  # of 1,319 and 2,818: enough, and slow graders end
 DATASETS = {
     "Minerva": ("minerva_math", None),
     "OlympiadBench": ("olympiadbench", None),
-    "college_math": ("college_math", 600),
+    "college_math": ("college_math", NUM_COLLEGE_MATH),
     "Gaokao 2023": ("gaokao2023en", None),
 }
 CASES = {"visible cases": VISIBLE_CASES, "own cases": OWN_CASES}
-NUM_GSM8K = 400
 QUICK_GOLDS, QUICK_CASES = 8, 12
 REPEATS = 3
 SLOW_ROUND_SECONDS = 12.0
-WORKER_TIERS = ("expression", "peer")
-MOST_SCALED = 600
+SCALING_REPEATS = 5
 
 
 # ----------------------------------------------------------------------------------------- the sets
 
 
 def read_sets(*, quick: bool = False) -> dict[str, list[Pair]]:
-    """Every set of pairs by its name, the mix first; sets whose file is missing are left out."""
-    folder = data_folder()
-    if not folder.is_dir():
-        raise SystemExit(f"no data sets in {folder}: set WORKINGS_DATA_DIR to their folder")
-
-    def made(dataset: str, most: int | None) -> list[Pair]:
-        return pairs_of(dataset, golds_of(folder, dataset, most=QUICK_GOLDS if quick else most))
-
-    sets = {MIX: made("math500", None) + made("gsm8k_test", NUM_GSM8K)}
-    sets |= {name: made(*which) for name, which in DATASETS.items()}
+    """Every set of pairs by its name, the mix first; a case file that is missing is left out."""
+    sets = {MIX: made("math500", None, quick) + made("gsm8k_test", NUM_GSM8K, quick)}
+    sets |= {name: made(*which, quick) for name, which in DATASETS.items()}
     for name, path in CASES.items():
         if path.is_file():
             cases = read_cases(path)
             sets[name] = _evenly(cases, QUICK_CASES) if quick else cases
     return sets
+
+
+def pairs_for_workers(*, quick: bool = False) -> list[Pair]:
+    """The pairs of all data sets in full that the expression tier decides, each answer once."""
+    datasets = ("math500", *(dataset for dataset, _ in DATASETS.values()))
+    pairs = [pair for dataset in datasets for pair in made(dataset, None, quick)]
+    with Grader(num_workers=os.cpu_count() or 1) as grader:
+        grades = grader.grade_batch(
+            [pair.response for pair in pairs], [pair.gold for pair in pairs]
+        )
+    needy = {
+        (grade.extracted, pair.gold): pair
+        for pair, grade in zip(pairs, grades, strict=True)
+        if grade.tier == "expression"
+    }
+    return list(needy.values())
+
+
+def made(dataset: str, most: int | None, quick: bool) -> list[Pair]:
+    """The pairs of a data set, of `most` golds of it or of very few."""
+    folder = data_folder()
+    if not folder.is_dir():
+        raise SystemExit(f"no data sets in {folder}: set WORKINGS_DATA_DIR to their folder")
+    return pairs_of(dataset, golds_of(folder, dataset, most=QUICK_GOLDS if quick else most))
+
+
+def _evenly(pairs: Sequence[Pair], most: int) -> list[Pair]:
+    count = min(most, len(pairs))
+    return [pairs[index * len(pairs) // count] for index in range(count)]
 
 
 # ----------------------------------------------------------------------------------------- the runs
@@ -125,9 +146,8 @@ def _over_sets(name: str, sets: Mapping[str, Sequence[Pair]]) -> dict[str, list[
         return {title: runner.run(pairs) for title, pairs in sets.items()}
 
 
-def workers_compared(sets: Mapping[str, Sequence[Pair]], *, repeats: int) -> Rates | None:
-    """Grades per second of one worker and of two, on pairs that no tier in process decides."""
-    pairs = _evenly(list(_pairs_for_workers(sets)), MOST_SCALED)
+def workers_compared(pairs: Sequence[Pair], *, repeats: int) -> Rates | None:
+    """Grades per second of one worker and of two, in batches of all pairs; None without pairs."""
     if not pairs:
         return None
     responses, golds = [pair.response for pair in pairs], [pair.gold for pair in pairs]
@@ -135,36 +155,15 @@ def workers_compared(sets: Mapping[str, Sequence[Pair]], *, repeats: int) -> Rat
     with Grader(num_workers=1, cache_size=0) as one, Grader(num_workers=2, cache_size=0) as two:
         graders = {1: one, 2: two}
         for grader in graders.values():
-            grader.grade_batch(responses[:16], golds[:16])  # every worker has started
+            grader.grade_batch(responses, golds)  # every worker has started and is warm
         for _ in range(repeats):
             for num_workers, grader in graders.items():
                 begun = time.perf_counter()
                 grader.grade_batch(responses, golds)
                 rates[num_workers].append(len(pairs) / (time.perf_counter() - begun))
-    say(f"{len(pairs)} pairs for workers: {median(rates[1]):,.0f} grades per second with one, "
-        f"{median(rates[2]):,.0f} with two")  # fmt: skip
+    one_rate, two_rate = median(rates[1]), median(rates[2])
+    say(f"{len(pairs):,} pairs: {one_rate:,.0f} a second with one worker, {two_rate:,.0f} with two")
     return Rates(num_pairs=len(pairs), one=rates[1], two=rates[2])
-
-
-def _pairs_for_workers(sets: Mapping[str, Sequence[Pair]]) -> Iterator[Pair]:
-    """The pairs that a worker decides, without cases: those hold bombs that only wait."""
-    seen: set[tuple[str, str | None]] = set()
-    with Grader(num_workers=os.cpu_count() or 1) as grader:
-        for pairs in (pairs for title, pairs in sets.items() if title not in CASES):
-            grades = grader.grade_batch(
-                [pair.response for pair in pairs], [pair.gold for pair in pairs]
-            )
-            for pair, grade in zip(pairs, grades, strict=True):
-                key = (pair.gold, grade.extracted)
-                if grade.tier in WORKER_TIERS and key not in seen:
-                    seen.add(key)
-                    yield pair
-
-
-def _evenly(pairs: Sequence[Pair], most: int) -> list[Pair]:
-    if len(pairs) <= most:
-        return list(pairs)
-    return [pairs[index * len(pairs) // most] for index in range(most)]
 
 
 def import_seconds(*, repeats: int) -> list[float]:
@@ -199,7 +198,9 @@ def measure(names: Sequence[str], *, repeats: int, jobs: int, quick: bool) -> Me
         rounds=rounds,
         mix=MIX,
         cases=tuple(title for title in CASES if title in sets),
-        workers=workers_compared(sets, repeats=repeats),
+        workers=workers_compared(
+            pairs_for_workers(quick=quick), repeats=1 if quick else SCALING_REPEATS
+        ),
         import_seconds=import_seconds(repeats=repeats),
     )
 

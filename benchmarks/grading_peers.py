@@ -224,7 +224,13 @@ PEERS: dict[str, Peer] = {
             ),
             note="the comparison of Qwen2.5-Math",
         ),
-        Peer(name="verl prime_math", load=load_verl_prime_math, folder="verl", packages=VERL),
+        Peer(
+            name="verl prime_math",
+            load=load_verl_prime_math,
+            folder="verl",
+            packages=VERL,
+            note="as released, where its symbolic comparison never takes effect",
+        ),
         Peer(
             name="verl math_reward",
             load=load_verl_math_reward,

@@ -112,9 +112,9 @@ def notes(measured: Measured) -> list[str]:
         "cases are hard by construction and say nothing about rates on ordinary responses; those "
         "that are debatable are not counted.",
         "Speed is that of one process, one response at a time, counted from the response's text; "
-        "Workings asks its worker process about some pairs and waits. Its cache is off, and what "
-        "it remembers of texts is cleared before every grade; each response is given alone, so "
-        "nothing is deduplicated. The other graders keep the caches that they have.",
+        "Workings asks its worker process about some pairs and waits. Its cache is off, what the "
+        "measured process remembers of texts is cleared before every grade, and each response is "
+        "given alone, so nothing is deduplicated. The other graders keep the caches they have.",
         f"Every grader has {MEMORY_BYTES >> 30} GiB and {SECONDS_PER_PAIR:.0f} s for one response; "
         "what is killed or fails counts as not accepted.",
         f"How they are called: {'; '.join(calls)}.",
