@@ -178,7 +178,7 @@ def build_template(
 def build_grader(config: GraderConfig) -> Grader:
     """The grader; its workers start on first need."""
     policy = GradingPolicy(deadline_seconds=config.deadline_seconds)
-    return Grader(policy, num_workers=config.num_workers)
+    return Grader(policy, num_workers=config.num_workers, store=config.store)
 
 
 def build_run_reward(

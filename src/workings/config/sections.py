@@ -153,6 +153,9 @@ class GraderConfig(Section):
 
     num_workers: int = Field(1, ge=1, description="Processes for what needs computer algebra.")
     deadline_seconds: float = Field(2.0, gt=0, description="Most seconds of work on one answer.")
+    store: str | None = Field(
+        None, description="SQLite file that keeps grades between runs; null keeps none."
+    )
 
 
 class RewardConfig(Section):

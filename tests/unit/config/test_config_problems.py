@@ -64,7 +64,7 @@ def _explain(values: dict[str, Any], kind: str) -> str:
         ),
         (
             {"grader": "fast"},
-            "grader='fast'; expected a section with num_workers, deadline_seconds",
+            "grader='fast'; expected a section with num_workers, deadline_seconds, store",
         ),
         ({"data": {}}, "data.train is not set; expected a section with path, name, subset, split, "
          "columns, limit, limit_order, options"),
