@@ -21,8 +21,8 @@ from workings.grading.answers import (
     Relation,
 )
 from workings.grading.braces import encloses, split_top
-from workings.grading.enumerations import integers_between
-from workings.grading.matrices import read_environment
+from workings.grading.enumerations import continued, integers_between
+from workings.grading.matrices import read_environment, read_rows
 from workings.grading.parts import (
     MAX_ITEMS,
     assigned,
@@ -59,6 +59,12 @@ def read_bracketed(text: str, read: Reader) -> Answer | None:
         return Named(point["name"], answer, Relation((point["name"], point["tuple"]), ("=",)))
     if "\\begin" in text:
         return read_environment(text, read)
+    builder = _BUILDER.fullmatch(text) if "|" in text or "\\mid" in text else None
+    if builder:
+        return _read_builder(builder, read)  # its braces were LaTeX braces and are gone
+    rows = read_rows(text, read)
+    if rows is not None:
+        return rows
     opening = text[:1]
     if text.startswith("\\{"):
         if text.endswith("\\}") and encloses(text[1:]):
@@ -138,4 +144,5 @@ def _read_braces(inner: str, read: Reader) -> Answer | None:
     pieces, _ = split_top(inner, "[,;]")
     if len(pieces) > MAX_ITEMS or not all(pieces):
         return None
-    return Collection(read_items(pieces, read, expand=True), "{}")
+    items = read_items(pieces, read, expand=True)
+    return Collection(continued(items) or items, "{}")

@@ -109,6 +109,8 @@ class Comparison:
             if sign == "="
         ]
         last, others = exact[-1][0], exact[:-1]
+        if "~" in chain.operators and not _is_rounding(sides[-1], last):
+            return Outcome(False, "number", "the sides of the equation disagree")
         result = self(last, gold)
         if result.same is not True and len(exact) < len(sides) and _is_decimal(gold):
             result = self(sides[-1], gold)
@@ -135,6 +137,7 @@ class Comparison:
         ):
             same = left.text == right.text
             return Outcome(same, "structure", "the same name" if same else "other names")
+        left, right = _in_radians(left, right), _in_radians(right, left)
         factor = unit_factor(left.unit, right.unit)
         if factor is None:
             return units_differ(left.unit, right.unit)
@@ -168,6 +171,15 @@ _EQUATION_REASON = {
 }
 
 
+def _is_rounding(rounded: Answer, exact: Answer) -> bool:
+    """False where two numbers are said to be nearly equal and are not."""
+    if not (isinstance(rounded, Number) and isinstance(exact, Number)):
+        return True
+    return 2 * abs(rounded.value - exact.value) <= Fraction(1, 10**rounded.places) and (
+        rounded.kind == "decimal" or rounded.value == exact.value
+    )
+
+
 def _is_computation(relation: Relation) -> bool:
     """True for "6/2 = 3", "S = ab = 12" and "lim f(x) = 3": values that are said to be equal."""
     first = relation.sides[0]
@@ -190,6 +202,16 @@ def _rounds_to(answer: Answer, gold: Answer, formulas: Formulas) -> bool:
         return False
     half_unit = Fraction(1, 2 * 10**decimal.places)
     return formulas.close_to(formula.text, decimal.value, half_unit) is True
+
+
+def _in_radians(angle: Expression, other: Expression) -> Expression:
+    r"""Degrees as radians where the other side is in radians, said or by its \pi."""
+    if angle.unit is None or angle.unit.dimensions != (("angle", 1),):
+        return angle
+    is_radian = other.unit is not None and other.unit.dimensions == (("radian", 1),)
+    if is_radian or (other.unit is None and r"\pi" in other.text):
+        return Expression(rf"\frac{{\pi}}{{180}}({angle.text})", other.unit, angle.percent)
+    return angle
 
 
 def _scaled(text: str, factor: Fraction) -> str:

@@ -27,6 +27,8 @@ class EvaluatedFormulas:
         """Whether each relation of the chain is a multiple of its partner, with its direction."""
         if all(is_constant(side) for side in (*answer.sides, *gold.sides)):
             return self._same_sides(answer, gold)
+        if len(gold.sides) > 2 and set(gold.operators) == set(answer.operators) == {"="}:
+            return self._same_members(answer, gold)
         unsure = False
         for place, operator in enumerate(gold.operators):
             if answer.operators[place] != operator:
@@ -49,6 +51,15 @@ class EvaluatedFormulas:
         if {True} in found:
             return True
         return None if all(None in values and False not in values for values in found) else False
+
+    def _same_members(self, answer: Relation, gold: Relation) -> bool | None:
+        """A = B = C says the same in any order."""
+        table = [[self.same_value(one, other) for other in gold.sides] for one in answer.sides]
+        if all(True in row for row in table) and all(
+            True in column for column in zip(*table, strict=True)
+        ):
+            return True
+        return None
 
     def close_to(self, formula: str, value: Fraction, half_unit: Fraction) -> bool | None:
         """Whether a constant formula lies within `half_unit` of `value`."""

@@ -25,6 +25,8 @@ _TERM = re.compile(
     r"(?P<body>(?:(?!\\begin|\\end).)*)\\end\{(?P=kind)\}\s*[\])]?(?P<back>(?:(?!\\begin).)*)",
     re.DOTALL,
 )
+_TRANSPOSED = re.compile(r"\s*\^\s*\{?\s*(?:T|\\top|\\text\{T\}|\\intercal|\\mathsf\s*T)\s*\}?$")
+_NESTED = re.compile(r"\[\s*\[.*\]\s*\]", re.DOTALL)
 _DETERMINANT = ("vmatrix", "Vmatrix")
 _CASES = re.compile(
     r"(?:\\\{)?\s*\\begin\{(?P<kind>cases|aligned|align\*?|gathered|array)\}(?:\s*\{[lcr|\s]*\})?"
@@ -44,11 +46,36 @@ def read_environment(text: str, read: Reader) -> Answer | None:
     >>> len(read_environment(r"\begin{pmatrix}1 & 2 \\ 3 & 4\end{pmatrix}", str).rows)
     2
     """
+    transposed = _TRANSPOSED.search(text)
+    if transposed:
+        inner = read_environment(text[: transposed.start()], read)
+        return _transpose(inner) if isinstance(inner, Matrix) and inner.factor is None else None
     for reader in (_read_matrix, _read_cases, _read_combination):
         answer = reader(text, read)
         if answer is not None:
             return answer
     return None
+
+
+def _transpose(matrix: Matrix) -> Matrix:
+    return Matrix(tuple(zip(*matrix.rows, strict=True)))
+
+
+def read_rows(text: str, read: Reader) -> Answer | None:
+    """A matrix in nested brackets, "[[1, 2], [3, 4]]", and a column as "[1, 2]^T"."""
+    transposed = _TRANSPOSED.search(text)
+    if transposed and text.startswith(("[", "(")):
+        entries = split_top(text[1 : transposed.start()].rstrip(" )]"), "[,;]")[0]
+        return Matrix(tuple((read(entry),) for entry in entries)) if len(entries) > 1 else None
+    if not _NESTED.fullmatch(text):
+        return None
+    rows = [row.strip() for row in split_top(text[1:-1], ",")[0]]
+    if not all(row.startswith("[") and row.endswith("]") for row in rows):
+        return None
+    entries_of = [split_top(row[1:-1], ",")[0] for row in rows]
+    if len({len(entries) for entries in entries_of}) != 1:
+        return None
+    return Matrix(tuple(tuple(read(entry) for entry in entries) for entries in entries_of))
 
 
 def _read_matrix(text: str, read: Reader) -> Answer | None:
@@ -61,7 +88,7 @@ def _read_matrix(text: str, read: Reader) -> Answer | None:
     body = match["body"]
     if "\\\\" not in body and match["kind"] != "array":
         body = _LOST_ROW_BREAK.sub(r"\\\\", body)
-    if any(sign in front for sign in "=+,[") or front.startswith("\\{"):
+    if any(sign in front for sign in "=+,[") or front.startswith("\\{") or "\\text" in front:
         return None
     rows = [
         tuple(read(entry) for entry in split_top(row, "&")[0])

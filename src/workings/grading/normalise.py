@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 from workings.grading.braces import peel
@@ -12,15 +13,15 @@ _DROPPED = re.compile(
     r"|\\(?:left|right|middle|[bB]igg?[lrm]?)(?![a-zA-Z])\s*\.?"
     r"|\\(?:vec|mathbf|boldsymbol)(?=\s+[a-zA-Z])"
     r"|\\(?:tiny|scriptsize|footnotesize|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])"
-    r"|\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|rm|bf|it)(?![a-zA-Z])"
+    r"|\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|rm|bf|it|tt|sf|cal)(?![a-zA-Z])"
     r"|\\(?:color|hspace|vspace|phantom)\s*\*?\{[^{}]{0,64}\}"
-    r"|\\textcolor\s*\{[^{}]{0,64}\}"
+    r"|\\textcolor\s*\{[^{}]{0,64}\}|\\tag\s*\*?\{[^{}]{0,64}\}"
     r"|\$|\\[()\[\]]"
 )
 _SPACES = re.compile(
-    r"(?P<keep>\\\\|\\[{}])|\\[,;:! ]|\\(?:quad|qquad|thinspace|enspace)(?![a-zA-Z])|~|\s+"
+    r"(?P<keep>\\\\|\\[{}])|\\[,;:! ]|\\(?:quad|qquad|thinspace|enspace)(?![a-zA-Z])|~|[\s\x03]+"
 )
-_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\,|\\!,)(?=\d{3}(?!\d))")
+_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\,|\\!,|\x03)(?=\d{3}(?!\d))")
 _FRACTION_MACRO = re.compile(r"\\[dtc]frac(?![a-zA-Z])")
 _BARE_FRACTION = re.compile(
     r"\\frac\s*(?:(?P<a>\d)\s*(?P<b>\d)|(?P<c>\d)\s*(?=\{)|(?P<d>\{[^{}]*\})\s*(?P<e>\d))"
@@ -30,13 +31,18 @@ _CHOOSE = re.compile(
     r"(?P<k>[^{}\\\s][^{}\\]{0,40})\}?"
 )
 _ROW_SPACE = re.compile(r"\\\\\s*\[\s*-?[\d.]+\s*(?:pt|em|ex|cm|mm)\s*\]")
+_ONE_ARROW = re.compile(r"\\(?:vec|overrightarrow)\s*(?:\{\s*([a-zA-Z]|\\[a-z]+)\s*\}|(?=\\[a-z]))")
+_LONG_ARROW = re.compile(r"\\(?:vec|overrightarrow)(?=\s*\{\s*[A-Z]{2})")
 _UNIT_VECTOR = re.compile(
     r"\\(?:hat|widehat)\s*\{?\s*(?:\\mathbf\s*\{)?\s*\\?(?P<name>[ijk])(?:math)?(?![a-zA-Z])[\s}]{0,3}"
 )
+_HTML_SCRIPT = re.compile(r"<su([pb])>([^<]{1,40})</su[pb]>")
+_ENTITY = re.compile(r"&(?:[a-zA-Z]+\d?|#\d+);")
+_TEXT_STOP = re.compile(r"\\text\s*\{\s*[.,;]\s*\}\s*$")
 _OVER = re.compile(r"\{([^{}]{1,200}?)\\over(?![a-zA-Z])([^{}]{1,200})\}")
 _STYLE_GROUP = re.compile(
     r"\\(?P<text>text|textbf|textit|textrm|textsf|texttt|textnormal|mbox|mathrm)\s*\{"
-    r"|\\(?P<style>mathbf|mathit|mathsf|boldsymbol|bm|mathnormal|vec|overrightarrow)\s*\{"
+    r"|\\(?P<style>mathbf|mathit|mathsf|mathcal|mathscr|boldsymbol|bm|mathnormal|underline|emph|ensuremath|mathop|operatorname\*?(?=\s*\{\s*(?:sin|cos|tan|log|ln)\s*\}))\s*\{"
     r"|(?P<open>\{)|(?P<close>\})|\\.",
     re.DOTALL,
 )
@@ -51,7 +57,8 @@ _KEPT_SPACE = "\x01"  # no whitespace to str.split
 _SYNONYM_OF = {
     "leq": r"\le", "geq": r"\ge", "neq": r"\ne", "leqslant": r"\le", "geqslant": r"\ge",
     "varnothing": r"\emptyset", "lbrace": r"\{", "rbrace": r"\}", "pounds": "£", "euro": "€",
-    "yen": "¥", "%": "%",
+    "yen": "¥", "%": "%", "wedge": r"\land", "vee": r"\lor", "colon": ":", "lnot": r"\neg",
+    "dots": r"\ldots", "cdots": r"\ldots", "dotsc": r"\ldots", "rightarrow": r"\to",
 }  # fmt: skip
 _SYNONYMS = re.compile(rf"\\({'|'.join(_SYNONYM_OF)})(?![a-zA-Z])")
 
@@ -68,10 +75,14 @@ def normalise(text: str) -> str:
     >>> normalise("10!"), normalise("–3"), normalise(r"1{,}234")
     ('10!', '-3', '1,234')
     """
+    if "&" in text or "<su" in text:
+        text = _without_html(text)
     text = _THOUSANDS.sub(",", to_latex(text))
     text = _DROPPED.sub(lambda match: match["keep"] or "", text)
     text = _SPACES.sub(lambda match: match["keep"] or " ", text)
     text = _SYNONYMS.sub(lambda match: _SYNONYM_OF[match[1]], text)
+    if "\\vec" in text or "\\overrightarrow" in text:
+        text = _LONG_ARROW.sub(r"\\overrightarrow", _ONE_ARROW.sub(r"\1", text))
     if "hat" in text:
         text = _UNIT_VECTOR.sub(r"\g<name>", text)
     if "\\\\" in text:
@@ -83,7 +94,9 @@ def normalise(text: str) -> str:
         text = _CHOOSE.sub(r"\\binom{\g<n>}{\g<k>}", text)
     if "\\over" in text:
         text = _OVER.sub(r"\\frac{\1}{\2}", text)
-    return peel(_trim(text)) or ""
+    trimmed = _trim(_TEXT_STOP.sub("", text))
+    peeled = peel(trimmed) or ""
+    return peeled if peeled == trimmed else _trim(peeled)
 
 
 def canonical(text: str) -> str:
@@ -147,6 +160,12 @@ def plain_text(text: str) -> str:
     return "".join(pieces).strip()
 
 
+def _without_html(text: str) -> str:
+    """`text` with HTML entities as signs and raised or lowered tags as LaTeX."""
+    text = _HTML_SCRIPT.sub(lambda m: ("^" if m[1] == "p" else "_") + "{" + m[2] + "}", text)
+    return _ENTITY.sub(lambda match: html.unescape(match[0]), text)
+
+
 def _unwrap_styles(text: str) -> str:
     r"""`text` with `\mathbf{x}` as `x` and every macro of upright words as `\text{...}`."""
     if "\\" not in text:
@@ -196,7 +215,7 @@ def _trim(text: str) -> str:
             or text[end - 1] == "\\"
         ):
             end -= 1
-        elif text[start] == text[end - 1] == "*":
+        elif text[start] == text[end - 1] and text[start] in "*`":
             start, end = start + 1, end - 1
         else:
             break

@@ -225,8 +225,12 @@ def read_tail(tail: str, currency: str | None = None) -> tuple[bool, Unit | None
         return (True, unit) if unit is None else None
     if _DEGREE.fullmatch(words):
         return (False, read_unit("degree")) if unit is None else None
+    if words == "times":
+        return False, None
     if len(words) > 80 or _FUNCTION_WORD.search(_BRACED_POWER.sub(r"^\1", _DEGREE.sub("", words))):
         return None
+    if unit is not None and words.startswith(("/", "per ")):
+        return False, read_unit(f"{unit.name} {words}")
     spelt = read_unit(words)
     if spelt is None:
         return None

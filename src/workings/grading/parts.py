@@ -27,7 +27,7 @@ from workings.grading.braces import peel, split_top
 from workings.grading.enumerations import continued
 from workings.grading.normalise import compact
 from workings.grading.number import Number
-from workings.grading.regions import intersection, region_of, united
+from workings.grading.regions import complement, intersection, region_of, united
 from workings.grading.relations import (
     is_constant,
     name_in,
@@ -104,6 +104,10 @@ def _one_chain(items: Sequence[Answer]) -> Relation | None:
 
 
 def _without_points(region: Answer, points: Answer) -> Answer | None:
+    removed = region_of(points)
+    if isinstance(points, Interval) and isinstance(removed, Region):
+        rest = complement(removed)
+        return None if rest is None else intersection((region, rest))
     if not isinstance(points, Collection) or points.brackets != "{}" or region_of(region) is None:
         return None
     return intersection((region, Complement(points.items)))
@@ -309,6 +313,8 @@ def _one_region(answers: Sequence[Answer], separators: Sequence[str]) -> Answer 
         meeting = intersection(answers)
         if meeting is not None and meeting.parts:
             return meeting
+        if "and" in separators:
+            return None
     return united(answers)
 
 

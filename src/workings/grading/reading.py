@@ -42,6 +42,7 @@ MAX_PARTS = 8
 _LONGEST_SHORT_FORM = 400
 
 _WHOLE_TEXT = re.compile(r"\\text\s*\{([^{}]*)\}")
+_LETTER_U = re.compile(r"([)\]])\s*U\s*([(\[])")
 _LOST_TEXT = re.compile(r"(?<![\\a-zA-Z])\{\s*(or|and)\s*\}")
 _TEXT_WITH_SEPARATOR = re.compile(r"\\text\s*\{([^{}]*(?:,|;|\bor\b|\band\b)[^{}]*)\}")
 _TEXT_SEPARATOR = re.compile(r"(\s*(?:[,;]|(?<![\w-])(?:or|and)(?![\w-]))\s*)")
@@ -254,7 +255,7 @@ def _lifted(text: str) -> str:
         inner = whole[1].strip()
         is_word = inner.isalpha() and is_wordy(inner)
         return text if is_word else inner
-    text = _LOST_TEXT.sub(r" \1 ", text)
+    text = _LETTER_U.sub(r"\1 \\cup \2", _LOST_TEXT.sub(r" \1 ", text))
     if "\\text" not in text:
         return text
     text = _IN_TEXT_FUNCTION.sub(r"\1", text)

@@ -119,6 +119,19 @@ def spans(region: Region) -> list[tuple[Cut, Cut]] | None:
     return joined
 
 
+def complement(region: Region) -> Region | None:
+    """Everything else on the line; None where an end is not rational."""
+    pieces = spans(region)
+    if pieces is None:
+        return None
+    cuts: list[Cut] = [(float("-inf"), False)]
+    for low, high in pieces:
+        cuts += [low, high]
+    cuts.append((float("inf"), True))
+    gaps = [(low, high) for low, high in zip(cuts[::2], cuts[1::2], strict=True) if low < high]
+    return Region(tuple(_interval(low, high) for low, high in gaps))
+
+
 def without(points: Complement) -> Region | None:
     """The intervals between the points; None where a point is not rational."""
     places = [_place(point) for point in points.points]

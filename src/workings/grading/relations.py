@@ -17,30 +17,43 @@ _OPERATORS: dict[str, tuple[Operator, bool]] = {  # sign -> (operator, does it p
     r"\gt": ("<", True), r"\ne": ("!=", False), "!=": ("!=", False), r"\approx": ("~", False),
     r"\sim": ("~", False), r"\simeq": ("~", False),
 }  # fmt: skip
+_GREEK = (
+    r"\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|rho|sigma|tau|phi|varphi|omega|Delta"
+    r"|Omega|Gamma|Phi|ell|eta|kappa|chi|psi|xi|zeta)(?![a-zA-Z])"
+)
+_INDEX = r"(?:_\{[^{}]{1,20}\}|_\w)?"
+_ACCENT = r"\\(?:overline|vec|bar|hat|overrightarrow|mathbb|widehat|tilde|dot)"
 _MARK = (
-    r"(?:\\(?:overline|vec|bar|hat|overrightarrow|mathbb|widehat|tilde|dot)\s*\{[^{}]{1,20}\}"
-    r"|\\(?:alpha|beta|gamma|delta|epsilon|theta|lambda|mu|nu|rho|sigma|tau|phi|varphi|omega"
-    r"|Delta|Omega|Gamma|Phi|ell|eta|kappa|chi|psi|xi|zeta)(?![a-zA-Z])|[A-Z]{2,4}|[A-Za-z])"
-    r"(?:_\{[^{}]{1,20}\}|_\w)?(?:'{1,3}|\^\{?(?:-1|\\prime|\*)\}?(?=\s*(?:\(|$)))?"
+    rf"(?:{_ACCENT}\s*(?:\{{[^{{}}]{{1,20}}\}}|[A-Za-z]|{_GREEK})|(?:\\Delta\s*)?(?:{_GREEK}|[A-Z]{{2,4}}|[A-Za-z]))"
+    rf"{_INDEX}"
 )
-_FUNCTION = r"\\(?:sin|cos|tan|cot|sec|csc|log|ln|arg|det|angle|triangle|min|max|mathrm)\s*"
+_ARGUMENTS = r"(?:\((?:[^()]|\([^()]*\)){1,40}\)|\[[^\[\]]{1,40}\]|\\\{[^{}]{1,40}\\\})"
+_QUANTITY = (
+    r"(?:\\(?:operatorname|mathbb|mathrm|text)\s*\{\s*[A-Za-z]+\s*\}"
+    r"|\\(?:det|gcd|dim|ker|deg|Pr|max|min|arg)(?![a-zA-Z]))"
+)
 _NAME = re.compile(
-    rf"(?:{_FUNCTION})?(?:{_MARK}){{1,1}}(?:\s*\([^()=]{{1,40}}\))?"
-    rf"|\|\s*{_MARK}\s*\|"
-    rf"|{_FUNCTION}\s*(?:\{{?\s*{_MARK}\s*\}}?)"
-    r"|\\frac\{d[^{}]{0,6}\}\{d[^{}]{1,6}\}"
+    rf"{_MARK}"
+    rf"|(?:{_MARK})(?:'{{1,3}}|\^\{{?(?:-1|\\prime|\([\dn]\))\}}?)?\s*{_ARGUMENTS}"
+    rf"|[yfgh]{_INDEX}'{{1,3}}|[A-Z]\^\{{?(?:-1|T)\}}?"
+    rf"|{_QUANTITY}{_INDEX}\s*(?:{_ARGUMENTS}|{_MARK})"
+    rf"|\\(?:sin|cos|tan|cot)\s*\{{?\s*(?:[A-Z]|{_GREEK}|\\angle\s*[A-Z]{{1,3}})\s*\}}?"
+    rf"|(?:\||\\\|)\s*{_MARK}\s*(?:\||\\\|)"
+    r"|\\frac\{(?:d|\\partial)[^{}]{0,8}\}\{(?:d|\\partial)[^{}]{1,8}\}"
     rf"|\(\s*{_MARK}(?:\s*,\s*{_MARK}){{1,7}}\s*\)"
-    r"|\\angle\s*[A-Z]{1,3}",
+    r"|\\(?:angle|triangle)\s*[A-Z]{1,3}"
 )
-_ONE_LETTER = re.compile(r"\\text\{\s*([A-Za-z])\s*\}")
 _ARGUMENT = re.compile(r"\(\\?[a-z]+(?:,[a-z]+)*\)$")
 """Of a function: "f(x)" and "f(t)" are named f, but "Q(50)" is not "Q(80)"."""
+_BARS = re.compile(r"\|([A-Z]{2})\|")
+_ONE_LETTER = re.compile(r"\\text\{\s*([A-Za-z])\s*\}")
 _LABEL = re.compile(r"[^\W\d_]{3,}(?:[\s'-]+[^\W\d_]+){0,5}")
 _NO_LABEL = re.compile(
     r"\b(?:sin|cos|tan|log|ln|sqrt|pi|exp|or|and|not|lambda|return|print|if|for|let|suppose)\b"
 )
 _CONSTANT_MACROS = re.compile(
-    r"\\(?:frac|sqrt|pi|cdot|times|infty|text|ln|log|sin|cos|tan|circ|div|left|right|pm)"
+    r"\\(?:frac|sqrt|pi|cdot|times|infty|ln|log|lg|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|circ"
+    r"|div|pm|gcd|max|min|binom|exp|lfloor|rfloor|lceil|rceil|bmod|operatorname\{lcm\})"
     r"(?![a-zA-Z])"
 )
 
@@ -80,13 +93,19 @@ def name_in(text: str) -> str | None:
     (None, None, None)
     """
     text = _ONE_LETTER.sub(r"\1", text)
-    if _NAME.fullmatch(text) and text not in ("e", "i"):
-        name = compact(text).replace(" ", "")
+    if _NAME.fullmatch(text) and text not in ("e", "i") and not _occurs_in_itself(text):
+        name = _BARS.sub(r"\1", compact(text).replace(" ", ""))
         return _ARGUMENT.sub("", name) or name
     plain = " ".join(plain_text(text).split())
     if _LABEL.fullmatch(plain) and not _NO_LABEL.search(plain) and "\\" not in plain:
         return plain.lower()
     return None
+
+
+def _occurs_in_itself(text: str) -> bool:
+    """True for "n(n-1)", which is a product and no function of n-1."""
+    name, bracket, arguments = text.partition("(")
+    return bool(bracket) and len(name.strip()) == 1 and name.strip() in arguments
 
 
 def names_in_tuple(name: str) -> tuple[str, ...] | None:

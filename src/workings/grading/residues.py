@@ -8,7 +8,8 @@ from workings.grading.answers import Residues
 
 _CONGRUENCE = re.compile(
     r"(?:(?P<name>[a-zA-Z](?:_\{?\w\}?)?)\s*(?P<sign>\\equiv|=)\s*)?"
-    r"(?P<values>-?\d+(?:\s*(?:,|\\text\{ ?or ?\}|or|and|\\text\{ ?and ?\})\s*-?\d+)*)\s*"
+    r"(?P<values>(?:-|\\pm\s*)?\d+"
+    r"(?:\s*(?:,|\\text\{ ?or ?\}|or|and|\\text\{ ?and ?\})\s*-?\d+)*)\s*"
     r"(?P<open>\()?\s*\\?(?P<mod>pmod|bmod|mod|text\{ ?mod ?\})\s*"
     r"\{?\s*(?P<modulus>\d+)\s*\}?\s*\)?"
 )
@@ -48,4 +49,5 @@ def _read(text: str, *, needs_sign: bool) -> Residues | None:
         return None
     modulus = int(match["modulus"][:_MAX_DIGITS])
     values = [int(value) for value in re.findall(r"-?\d+", match["values"])]
-    return Residues(tuple(values), modulus) if modulus > 0 else None
+    values += [-int(value) for value in re.findall(r"\\pm\s*(\d+)", match["values"])]
+    return Residues(tuple(values), modulus) if modulus > 1 else None

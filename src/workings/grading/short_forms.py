@@ -25,9 +25,10 @@ _CHOICE = re.compile(
     r"|\s*\)\s*(?P<text2>[^\s+*/^=,].*))",
     re.DOTALL | re.IGNORECASE,
 )
+_JOINS = re.compile(r"(?:or|and|nor|not)\b", re.IGNORECASE)
 _LETTER = re.compile(r"(?<![A-Za-z\\])[A-J](?![A-Za-z])|\(\s*[a-j]\s*\)")
 _BASED = re.compile(
-    r"\(?(?P<digits>\d[\dA-Za-z]*(?:\.(?:[\dA-Za-z]+|[\dA-Za-z]*\\overline\{[\dA-Za-z]+\}))?)\)?_\{?\(?(?P<base>\d{1,2}|[a-z]+)\)?\}?"
+    r"-?\(?(?P<digits>\d[\dA-Za-z]*(?:\.(?:[\dA-Za-z]+|[\dA-Za-z]*\\overline\{[\dA-Za-z]+\}))?)\)?_\{?\(?(?P<base>\d{1,2}|[a-z]+)\)?\}?"
 )
 _BASE_WORDS = re.compile(
     r"(?P<digits>[\dA-F]+)\s*\(?(?:in )?base[\s-]*(?P<base>\d{1,2}|[a-z]+)\)?", re.IGNORECASE
@@ -109,7 +110,8 @@ def _based(plain: str) -> Answer | None:
     base = int(spelt) if spelt.isdigit() else _BASES.get(spelt)
     if base is None or base < 2:
         return None
-    return Based(match["digits"].upper().lstrip("0") or "0", base)
+    digits = match["digits"].upper().lstrip("0") or "0"
+    return Based(f"-{digits}" if form.startswith("-") else digits, base)
 
 
 def _compound(plain: str) -> Answer | None:
@@ -138,7 +140,9 @@ def _choice(plain: str) -> Answer | None:
         return None
     text = match["text"] or match["text2"]
     letter = match["letter"]
-    if text and (_LETTER.search(text) or (letter.islower() and not match["open"])):
+    if text and (
+        _LETTER.search(text) or _JOINS.match(text) or (letter.islower() and not match["open"])
+    ):
         return None
     is_marked = bool(text or match["close"] or match["stop"] or len(plain) > len(letter) + 2)
     if letter.islower() and not is_marked:

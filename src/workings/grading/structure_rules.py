@@ -36,6 +36,7 @@ from workings.grading.outcome import Comparer, Outcome
 from workings.grading.reading import read_answer
 from workings.grading.regions import region_of, spans, without
 
+_DISTRIBUTIONS = frozenset(["N", "U"])
 _PARAMETER = re.compile(r"(?<![a-zA-Z\\])k(?![a-z])")
 _OTHER_COUNTS = tuple(
     f"({sign}k{shift:+d})"
@@ -75,11 +76,17 @@ def conditions(answer: Answer, gold: Answer, compare: Comparer) -> Outcome | Non
     """A condition on one side is not missed; where both have one they must agree."""
     if not isinstance(answer, Conditioned) and not isinstance(gold, Conditioned):
         return None
+    if isinstance(answer, Family) or isinstance(gold, Family):
+        return Outcome(None, "structure", "values for integers beside values under a condition")
     left = answer if isinstance(answer, Conditioned) else Conditioned(answer, None)
     right = gold if isinstance(gold, Conditioned) else Conditioned(gold, None)
     outcome = compare(left.answer, right.answer)
-    if outcome.same is not True or left.condition is None or right.condition is None:
+    if outcome.same is not True or left.condition is None:
         return outcome
+    if right.condition is None:
+        if _is_mild(left.condition):
+            return outcome
+        return Outcome(None, "structure", "a condition that the gold does not have")
     same = compare(left.condition, right.condition)
     if same.same is False:
         return replace(same, reason=f"under other conditions: {same.reason}")
@@ -88,6 +95,11 @@ def conditions(answer: Answer, gold: Answer, compare: Comparer) -> Outcome | Non
 
 def names(answer: Answer, gold: Answer, compare: Comparer) -> Outcome | None:
     """Answers with a name in front: two names must agree, one alone is dropped."""
+    if {type(answer), type(gold)} == {Named, Assignments}:
+        left, right = _indexed_values(answer), _indexed_values(gold)
+        if left is not None and right is not None and left[0] == right[0]:
+            return unordered(left[1], right[1], compare)
+        return Outcome(False, "structure", "a value of one name is not values of several")
     if isinstance(answer, Named) and isinstance(gold, Named):
         renamed = with_arguments_of(answer, gold)
         if renamed is not None:
@@ -100,10 +112,20 @@ def names(answer: Answer, gold: Answer, compare: Comparer) -> Outcome | None:
             return compare.relations(answer.relation, gold.relation)
         return Outcome(False, "structure", f"the names differ: {answer.name} and {gold.name}")
     if isinstance(answer, Named):
+        binomial = _as_binomial(answer)
+        if binomial is not None and isinstance(gold, (Expression, Number)):
+            return compare(binomial, gold)
+        if isinstance(gold, (Collection, Complement)) and answer.name in _DISTRIBUTIONS:
+            return Outcome(None, "structure", "a distribution is not a tuple")
         if isinstance(gold, Relation) and not isinstance(answer.answer, Region):
             return compare.relations(answer.relation, gold)
         return compare(answer.answer, gold)
     if isinstance(gold, Named):
+        binomial = _as_binomial(gold)
+        if binomial is not None and isinstance(answer, (Expression, Number)):
+            return compare(answer, binomial)
+        if isinstance(answer, (Collection, Complement)) and gold.name in _DISTRIBUTIONS:
+            return Outcome(None, "structure", "a distribution is not a tuple")
         if isinstance(answer, Relation):
             if _is_equation(gold) and gold.relation.operators == answer.operators:
                 return compare.relations(answer, gold.relation)
@@ -121,6 +143,11 @@ def assignments(answer: Answer, gold: Answer, compare: Comparer) -> Outcome | No
             return Outcome(False, "structure", "values of other names")
         places = [answer.names.index(name) for name in gold.names]
         return in_order([answer.values[place] for place in places], gold.values, compare)
+    if any(
+        isinstance(one, Collection) and any(isinstance(item, Named) for item in one.items)
+        for one in (answer, gold)
+    ) and any(isinstance(one, Assignments) for one in (answer, gold)):
+        return Outcome(False, "structure", "values of other names")
     if isinstance(answer, Assignments) and isinstance(gold, Collection):
         match = unordered if _are_points(answer) and not gold.is_ordered else in_order
         return match(answer.values, gold.items, compare)
@@ -234,6 +261,31 @@ def _parts_with(compare: Comparer) -> Compare:
     return parts
 
 
+def _as_binomial(answer: Named) -> Expression | None:
+    """C(n, k), which reads as a point named C."""
+    values = answer.answer
+    if answer.name != "C" or not isinstance(values, Collection) or len(values.items) != 2:
+        return None
+    pair = [as_expression(item) for item in values.items]
+    texts = [one.text for one in pair if one is not None]
+    return Expression(rf"\binom{{{texts[0]}}}{{{texts[1]}}}") if len(texts) == 2 else None
+
+
+def _is_mild(condition: Answer) -> bool:
+    """True for "x in R", "n >= 1" and "x != 1": where a formula is meant to hold anyway."""
+    inner = condition.answer if isinstance(condition, Named) else condition
+    if isinstance(inner, Region) and len(inner.parts) == 1:
+        piece = inner.parts[0]
+        return (
+            isinstance(piece, Interval)
+            and isinstance(piece.high, Infinity)
+            and piece.has_low
+            and isinstance(piece.low, Number)
+            and piece.low.value in (0, 1)
+        )
+    return isinstance(inner, (Complement, Meaning, Expression))
+
+
 def _both_are_graphs(answer: Named, gold: Named) -> bool:
     """True for "y = ..." beside "f(x) = ...", which say the same of a curve."""
     sides = [(one.name, one.relation.sides[0]) for one in (answer, gold)]
@@ -243,9 +295,21 @@ def _both_are_graphs(answer: Named, gold: Named) -> bool:
     )
 
 
+def _indexed_values(answer: Answer) -> tuple[str, tuple[Answer, ...]] | None:
+    """(x, values) of "x = 2, 3" and of "x_1 = 2, x_2 = 3"."""
+    if isinstance(answer, Named) and isinstance(answer.answer, Collection):
+        return answer.name, answer.answer.items
+    if isinstance(answer, Assignments) and all("_" in name for name in answer.names):
+        bases = {name.partition("_")[0] for name in answer.names}
+        return (bases.pop(), answer.values) if len(bases) == 1 else None
+    return None
+
+
 def _are_points(assignments: Assignments) -> bool:
-    """True for "A(1,2), B(3,4)": their order says no more than that of a list of points."""
-    return all(isinstance(value, Collection) for value in assignments.values)
+    """True for "A(1,2), B(3,4)" and "x_1 = 2, x_2 = 3": their order says no more than a list's."""
+    bases = {name.partition("_")[0] for name in assignments.names}
+    are_indexed = all("_" in name for name in assignments.names) and len(bases) == 1
+    return are_indexed or all(isinstance(value, Collection) for value in assignments.values)
 
 
 def _is_equation(named: Named) -> bool:

@@ -19,15 +19,22 @@ _MACROS = {
     "∅": "emptyset",
     "±": "pm", "∓": "mp", "→": "to", "∖": "setminus",
 }  # fmt: skip
+THIN_SPACE = "\x03"
+"""What separates thousands, or nothing at all."""
 CIRCLED = 0xE001
 """① to ⑳ are kept in this private range: NFKC would make them digits, and ①③ thirteen."""
 _PLAIN = {
     **dict.fromkeys("−–—‒―﹣－‐‑", "-"),
     **dict.fromkeys("\u200b\u200c\u200d\u2060\ufeff\u00ad\u200e\u200f\u061c\x00", ""),
-    **dict.fromkeys("\u00a0\u2002\u2003\u2009\u200a\u202f\u205f\u3000", " "),
+    **dict.fromkeys("\u2002\u2003\u200a\u205f\u3000", " "),
     **dict.fromkeys("⁄∕÷／", "/"),
     "或": " or ", "且": " and ",
     "。": ".", "、": ",", "′": "'", "’": "'", "°": r"^\circ ", "∘": r"\circ ",
+    **dict.fromkeys("\u00a0\u2009\u202f", THIN_SPACE),
+    "∛": r"\sqrt[3] ", "△": r"\triangle ", "∽": r"\sim ", "¬": r"\neg ", "∨": r"\lor ",
+    "∧": r"\land ", "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ",
+    "∂": r"\partial ", "∇": r"\nabla ", "∥": r"\parallel ", "⊥": r"\perp ", "…": r"\ldots ",
+    "∶": ":",
     "¢": r"\text{ cents}", "ı": "i",
     **{chr(0x2460 + place): chr(CIRCLED + place) for place in range(20)},
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}",

@@ -13,19 +13,17 @@ from functools import lru_cache
 
 _SIZES: dict[str, dict[str, str]] = {  # dimension -> names of a unit -> its size in the base unit
     "length": {
-        "nm nanometer nanometre": "1/1000000000", "micrometer micron": "1/1000000",
-        "mm millimeter millimetre 毫米": "1/1000", "cm centimeter centimetre 厘米": "1/100",
-        "dm decimeter decimetre 分米": "1/10", "m meter metre 米": "1",
-        "km kilometer kilometre 千米 公里": "1000", "in inch": "127/5000", "ft foot": "381/1250",
-        "yd yard": "1143/1250", "mi mile": "201168/125",
+        "micron": "1/1000000", "m meter metre 米": "1", "in inch": "127/5000",
+        "ft foot": "381/1250", "yd yard": "1143/1250", "mi mile": "201168/125", "里": "500",
+        "毫米": "1/1000", "厘米": "1/100", "分米": "1/10", "千米 公里": "1000",
     },
     "mass": {
-        "mg milligram 毫克": "1/1000", "g gram gm 克": "1", "kg kilogram kilo 千克 公斤": "1000",
-        "tonne 吨": "1000000", "oz ounce": "45359237/1600000", "lb pound": "45359237/100000",
+        "g gram gm 克": "1", "kilo": "1000", "tonne 吨": "1000000", "千克 公斤": "1000",
+        "毫克": "1/1000", "oz ounce": "45359237/1600000", "lb pound": "45359237/100000",
     },
     "time": {
-        "ns nanosecond": "1/1000000000", "ms millisecond": "1/1000", "s sec second 秒": "1",
-        "min minute 分钟": "60", "h hr hour 小时": "3600", "day 天": "86400", "week 周": "604800",
+        "s sec second 秒": "1", "min minute 分钟": "60", "h hr hour 小时": "3600",
+        "day 天": "86400", "week 周": "604800",
     },
     "year": {"month": "1/12", "yr year 年": "1", "decade": "10", "century": "100"},
     "dollar": {"dollar usd buck": "1", "cent": "1/100"},
@@ -39,43 +37,61 @@ _SIZES: dict[str, dict[str, str]] = {  # dimension -> names of a unit -> its siz
     "radian": {"radian rad": "1"},
     "celsius": {"celsius": "1"},
     "fahrenheit": {"fahrenheit": "1"},
-    "temperature": {"kelvin": "1"},
-    "current": {"ampere amp": "1", "milliampere": "1/1000"},
+    "temperature": {"K kelvin": "1"},
+    "current": {"A ampere amp": "1"},
     "amount": {"mol mole": "1"},
     "gallon": {"gal gallon": "1", "quart": "1/4", "pint": "1/8", "cup": "1/16"},
+    "electronvolt": {"eV electronvolt": "1"},
+    "calorie": {"cal calorie": "1"},
+    "byte": {"B byte": "1", "b bit": "1/8"},
     "unit": {"unit": "1"},
 }  # fmt: skip
 _DERIVED: dict[str, tuple[str, Fraction]] = {  # names -> what they stand for, in units above
-    "newton": ("kg m/s^2", Fraction(1)), "kn kilonewton": ("kg m/s^2", Fraction(1000)),
-    "joule": ("kg m^2/s^2", Fraction(1)), "kj kilojoule": ("kg m^2/s^2", Fraction(1000)),
-    "watt": ("kg m^2/s^3", Fraction(1)), "kw kilowatt": ("kg m^2/s^3", Fraction(1000)),
-    "pascal": ("kg/m s^2", Fraction(1)), "kpa kilopascal": ("kg/m s^2", Fraction(1000)),
-    "hz hertz": ("s^-1", Fraction(1)), "khz kilohertz": ("s^-1", Fraction(1000)),
-    "coulomb": ("ampere s", Fraction(1)), "volt": ("kg m^2/s^3 ampere", Fraction(1)),
-    "farad": ("ampere^2 s^4/kg m^2", Fraction(1)), "tesla": ("kg/s^2 ampere", Fraction(1)),
-    "ohm": ("kg m^2/s^3 ampere^2", Fraction(1)),
-    "ml milliliter millilitre 毫升": ("cm^3", Fraction(1)),
-    "l liter litre 升": ("dm^3", Fraction(1)), "hectare": ("m^2", Fraction(10_000)),
+    "N newton": ("kg m/s^2", Fraction(1)), "J joule": ("kg m^2/s^2", Fraction(1)),
+    "W watt": ("kg m^2/s^3", Fraction(1)), "Pa pascal": ("kg/m s^2", Fraction(1)),
+    "Hz hertz": ("s^-1", Fraction(1)), "C coulomb": ("ampere s", Fraction(1)),
+    "V volt": ("kg m^2/s^3 ampere", Fraction(1)), "T tesla": ("kg/s^2 ampere", Fraction(1)),
+    "F farad": ("ampere^2 s^4/kg m^2", Fraction(1)),
+    "\\Omega ohm": ("kg m^2/s^3 ampere^2", Fraction(1)),
+    "l L liter litre 升": ("m^3", Fraction(1, 1000)), "毫升": ("m^3", Fraction(1, 10**6)),
+    "hectare 公顷": ("m^2", Fraction(10_000)), "Wh": ("kg m^2/s^2", Fraction(3600)),
+    "atm atmosphere": ("kg/m s^2", Fraction(101_325)), "bar": ("kg/m s^2", Fraction(10**5)),
     "mph": ("mile/hour", Fraction(1)), "kph kmh": ("km/hour", Fraction(1)),
-    "erg": ("g cm^2/s^2", Fraction(1)), "dyne": ("g cm/s^2", Fraction(1)),
+    "erg": ("kg m^2/s^2", Fraction(1, 10**7)), "dyne": ("kg m/s^2", Fraction(1, 10**5)),
 }  # fmt: skip
-_CASED = {"A": "ampere", "C": "coulomb", "F": "farad", "K": "kelvin", "Hz": "hz", "Pa": "pascal",
-          "N": "newton", "J": "joule", "W": "watt", "V": "volt", "L": "l", "T": "tesla",
-          "\\Omega": "ohm", "\\mu m": "micron"}  # fmt: skip
+_PREFIXED = {
+    "m", "meter", "metre", "g", "gram", "s", "second", "A", "ampere", "amp", "K", "mol", "mole",
+    "N", "newton", "J", "joule", "W", "watt", "Pa", "pascal", "Hz", "hertz", "C", "coulomb", "V",
+    "volt", "T", "tesla", "F", "farad", "\\Omega", "ohm", "l", "L", "liter", "litre", "eV",
+    "electronvolt", "cal", "calorie", "B", "byte", "b", "bit", "Wh",
+}  # fmt: skip
+_SIGNS = {"n": "1/1000000000", "\\mu ": "1/1000000", "m": "1/1000", "c": "1/100", "d": "1/10",
+          "k": "1000", "M": "1000000", "G": "1000000000", "T": "1000000000000"}  # fmt: skip
+_SPELT = {"nano": "1/1000000000", "micro": "1/1000000", "milli": "1/1000", "centi": "1/100",
+          "deci": "1/10", "kilo": "1000", "mega": "1000000", "giga": "1000000000"}  # fmt: skip
+_DEGREES = {"C": "celsius", "F": "fahrenheit", "K": "kelvin"}
 _ANY_CASE = frozenset(
     ["kg", "km", "cm", "ft", "hr", "min", "sec", "oz", "lb", "lbs", "mph", "ml", "usd"]
 )
-_DEGREES = {"C": "celsius", "F": "fahrenheit", "K": "kelvin"}
 _POUNDS = ("pound", "pounds", "gbp")
 _PLURALS = {"feet": "foot", "inches": "inch", "hertz": "hertz", "celsius": "celsius",
             "pennies": "penny", "centuries": "century", "men": "man", "women": "woman",
             "people": "person", "children": "child"}  # fmt: skip
-_NOUN = r"(?:\\Omega|\\mu ?m|\\AA|[^\W\d_]+\.?)"
-_POWER = r"(?:\s*\^\s*\{?\s*(?P<power>-?\s*\d)\s*\}?)?"
+_NO_NOUNS = re.compile(
+    r"squared|cubed|factorials?|hal(?:f|ves)|thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?"
+    r"|eighths?|ninths?|tenths?|hundredths?|thousandths?|hundreds?|thousands?|millions?|billions?"
+    r"|doubled|tripled|halved|inverse|reciprocal|false|wrong|true|incorrect|maybe|perhaps|point"
+    r"|negative|positive|zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve"
+    r"|twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety|nor|only|else|root|roots|power|power",
+    re.IGNORECASE,
+)
+_NOUN = r"(?:\\mu\s*(?:\\Omega|[A-Za-z]+)|k?\\Omega|\\AA|[^\W\d_]+\.?)"
+_POWER = r"(?:\s*\^\s*\{?\s*(?P<power>-?\s*\d)\s*\}?|\s+(?P<after>squared|cubed)\b)?"
+_MICRO = re.compile(r"\\mu\s*")
 _FRACTION = re.compile(r"\\frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}")
 _FACTOR = re.compile(
     rf"\s*(?P<over>/|\bper\b|每)?\s*(?:\\cdot|\*|-)?\s*"
-    rf"(?P<word>(?:square|cubic|sq|cu)\b\.?)?\s*"
+    rf"(?P<word>(?:square|cubic|sq|cu)\b\.?|平方|立方)?\s*"
     rf"(?P<degrees>\^\s*\{{?\s*\\circ\s*\}}?|degrees?(?=\s+[CFKcfk]))?\s*"
     rf"(?P<name>{_NOUN}){_POWER}"
 )
@@ -116,10 +132,12 @@ def read_unit(text: str) -> Unit | None:
         power = _power_of(match)
         if power == 0:
             return None
-        name = match["name"].rstrip(".")
+        name = _MICRO.sub(r"\\mu ", match["name"].rstrip("."))
         unit = _named(_DEGREES.get(name, name) if match["degrees"] else name)
         if unit is None:
-            nouns.append(_singular(name.lower()))
+            if (len(name) == 1 and name.isascii()) or _NO_NOUNS.fullmatch(name):
+                return None
+            nouns.append(_singular(name.lower()) if len(name) > 3 else name)
             is_known = False
             continue
         size *= unit.size ** (sign * power)
@@ -170,21 +188,22 @@ def _same_noun(unit: Unit, other: Unit) -> bool:
 
 def _power_of(match: re.Match[str]) -> int:
     power = int((match["power"] or "1").replace(" ", ""))
+    if match["after"]:
+        power = 3 if match["after"] == "cubed" else 2
     word = match["word"]
     if word:
-        power *= 3 if word.startswith("cu") else 2
+        power *= 3 if word.startswith(("cu", "立")) else 2
     return power
 
 
 @lru_cache(maxsize=4096)
 def _named(name: str) -> Unit | None:
-    """The unit of the tables that `name` is, in the singular or plural."""
-    name = _CASED.get(name, name)
+    """The unit of the tables that `name` is; signs keep their case, words have plurals too."""
     known = _TABLE.get(name)
-    if known is None and len(name) > 1 and (len(name) > 3 or name.lower() in _ANY_CASE):
+    if known is None and (len(name) > 3 or name.lower() in _ANY_CASE):
         known = _TABLE.get(name.lower()) or _TABLE.get(_singular(name.lower()))
-    if known is None and name.endswith("s"):
-        known = _TABLE.get(name[:-1]) if len(name) > 2 else None
+    if known is None and name.endswith("s") and len(name) > 2:
+        known = _TABLE.get(name[:-1])
     return known
 
 
@@ -205,7 +224,9 @@ def _make_table() -> dict[str, Unit]:
     for dimension, sizes in _SIZES.items():
         for names, size in sizes.items():
             for name in names.split():
-                table[name] = Unit(name, ((dimension, 1),), Fraction(size), True)
+                table[name] = Unit(name, ((dimension, 1),), Fraction(size), is_known=True)
+    table["kg"] = Unit("kg", (("mass", 1),), Fraction(1000), is_known=True)
+    table["km"] = Unit("km", (("length", 1),), Fraction(1000), is_known=True)
     return table
 
 
@@ -217,7 +238,16 @@ def _add_derived() -> None:
         unit = read_unit(meaning)
         assert unit is not None, meaning
         for name in names.split():
-            _TABLE[name] = Unit(name, unit.dimensions, unit.size * factor, True)
+            _TABLE[name] = Unit(name, unit.dimensions, unit.size * factor, is_known=True)
+
+
+def _add_prefixed() -> None:
+    for name in sorted(_PREFIXED):
+        unit = _TABLE[name]
+        for prefix, size in (_SPELT if len(name) > 3 and name[0] != "\\" else _SIGNS).items():
+            longer = Unit(prefix + name, unit.dimensions, unit.size * Fraction(size), is_known=True)
+            _TABLE.setdefault(prefix + name, longer)
 
 
 _add_derived()
+_add_prefixed()

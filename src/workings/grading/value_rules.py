@@ -28,6 +28,7 @@ from workings.grading.outcome import Comparer, Outcome
 from workings.grading.residues import read_residues_leniently
 from workings.grading.units import Unit
 
+_ANGLES = {(("angle", 1),), (("radian", 1),)}
 _MATHEMATICS = re.compile(r"[\d=<>\\^]")
 
 
@@ -42,7 +43,13 @@ def choices(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
             return Outcome(True, "structure", f"both are choice {gold.letter}")
         return Outcome(False, "structure", f"choice {answer.letter} is not {gold.letter}")
     left, right = _letters(answer), _letters(gold)
-    if left and right and len(left) > 1 and len(right) > 1 and not _is_ranking(gold):
+    if (
+        left
+        and right
+        and len(left) > 1
+        and len(right) > 1
+        and not (_is_ranking(gold) and isinstance(answer, Expression))
+    ):
         same = left == right
         return Outcome(same, "structure", "the same choices" if same else "other choices")
     return None
@@ -57,6 +64,8 @@ def plain_numbers(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
     if not (isinstance(answer, Number) and isinstance(gold, Number)):
         return None
     if unit_factor(answer.unit, gold.unit) is None:
+        if {answer.unit and answer.unit.dimensions, gold.unit and gold.unit.dimensions} == _ANGLES:
+            return None  # degrees and radians: a matter of pi
         return units_differ(answer.unit, gold.unit)
     if (answer.percent and gold.unit) or (gold.percent and answer.unit):
         return Outcome(False, "number", "a percentage is not an amount of something")
@@ -84,10 +93,10 @@ def _ratio_and_number(ratio: Ratio, number: Number) -> Outcome:
 
 
 def residues(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
-    """Residue classes: the same modulus and the same classes; a bare number is one of them."""
+    """Residue classes: the same modulus and the same classes. A number is no class."""
     if not isinstance(answer, Residues) and not isinstance(gold, Residues):
         return None
-    left, right = _as_residues(answer, gold), _as_residues(gold, answer)
+    left, right = _as_residues(answer), _as_residues(gold)
     if left is None or right is None:
         return Outcome(None, "structure", "a residue class beside something else")
     if left.modulus != right.modulus:
@@ -97,13 +106,11 @@ def residues(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
     return Outcome(same, "structure", "the same classes" if same else "other classes")
 
 
-def _as_residues(answer: Answer, other: Answer) -> Residues | None:
+def _as_residues(answer: Answer) -> Residues | None:
     if isinstance(answer, Residues):
         return answer
     if isinstance(answer, Expression):
         return read_residues_leniently(answer.text)
-    if isinstance(answer, Number) and answer.kind == "integer" and isinstance(other, Residues):
-        return Residues((int(answer.value),), other.modulus)
     return None
 
 
@@ -168,7 +175,9 @@ def _letters(answer: Answer) -> str | None:
     if isinstance(answer, Choice):
         return answer.letter
     if isinstance(answer, Collection) and answer.brackets != "[]":
-        letters = [item.letter for item in answer.items if isinstance(item, Choice)]
+        letters = [
+            item.letter for item in answer.items if isinstance(item, Choice) and not item.text
+        ]
         return "".join(sorted(letters)) if len(letters) == len(answer.items) else None
     if isinstance(answer, Expression) and answer.text.isupper() and answer.text.isalpha():
         text = "".join(sorted(answer.text))
@@ -178,8 +187,10 @@ def _letters(answer: Answer) -> str | None:
 
 
 def _is_ranking(gold: Answer) -> bool:
-    """True for letters in an order of their own: "BAC" is a ranking, "ABC" a choice of three."""
-    return isinstance(gold, Expression) and list(gold.text) != sorted(gold.text)
+    """True for letters whose order may count: "BAC" is a ranking, and "ABCD" has four corners."""
+    if not isinstance(gold, Expression):
+        return False
+    return list(gold.text) != sorted(gold.text) or len(gold.text) > 3
 
 
 def _proportional(parts: Sequence[Fraction], others: Sequence[Fraction]) -> bool:

@@ -9,7 +9,7 @@ from typing import Literal
 from workings.grading.chinese import chinese_number
 from workings.grading.normalise import compact, plain_text
 
-Phrase = Literal["nothing", "undefined", "everything", "endless"]
+Phrase = Literal["nothing", "undefined", "everything", "positives", "integers", "endless"]
 
 _SAID: dict[Phrase, str] = {
     "nothing": "no solution|no solutions|no real solution|no real solutions|no real root|"
@@ -22,6 +22,9 @@ _SAID: dict[Phrase, str] = {
     "every real number|all real values|the set of all real numbers|set of all real numbers|"
     "the real numbers|reals|全体实数|一切实数|任意实数|实数集|\\mathbb{R}|\\Bbb{R}|\\reals|"
     "all real x|all x|all numbers|the entire real line",
+    "positives": "positive integers|all positive integers|正整数|\\mathbb{Z}^+|\\mathbb{N}^+|"
+    "\\mathbb{N}^*|\\mathbb{Z}_{>0}|\\mathbb{N}_+|\\mathbb{Z}_+|\\mathbb{N}_{+}|\\mathbb{Z}^{+}|\\mathbb{N}^{*}",
+    "integers": "integers|all integers|the integers|整数|\\mathbb{Z}",
     "endless": "infinitely many|infinitely many solutions|infinite solutions|infinite|"
     "infinite number of solutions|an infinite number of solutions|无数个|无穷多|无穷多个|无数",
 }
@@ -53,13 +56,16 @@ _PARTS = {"half": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth":
 _ORDINALS = {"first": 1, "second": 2, "third": 3, "fourth": 4, "fifth": 5, "sixth": 6,
              "seventh": 7, "eighth": 8, "ninth": 9, "tenth": 10, "eleventh": 11,
              "twelfth": 12}  # fmt: skip
+_CHANCE = re.compile(r"(\d{1,9}) (?:in|out of) (\d{1,9})")
 _ORDINAL = re.compile(r"(\d{1,6})\s*(?:\^\s*\{?\s*)?(?:st|nd|rd|th)\s*\}?")
 _FUNCTIONS = {
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
     "log", "ln", "lg", "exp", "sqrt", "abs", "min", "max", "gcd", "lcm", "inf", "oo",
 }  # fmt: skip
+_CHOICES = set("ABCDEFGH")
 _VOWEL = re.compile(r"[aeiouAEIOU]|[^\x00-\x7f]")
 _LETTER_RUNS = re.compile(r"[^\W\d_]{2,}")
+_MACROS = re.compile(r"\\[a-zA-Z]+")
 _MATH = re.compile(r"[=<>^_+/|]|\\(?!text\{|emptyset|mathbb)[a-zA-Z]")
 
 
@@ -106,7 +112,7 @@ def is_wordy(text: str) -> bool:
     if _MATH.search(text):
         return False
     in_text = "\\text{" in text
-    plain = plain_text(text)
+    plain = _MACROS.sub(" ", plain_text(text))
     if not plain.isascii() and any("\u4e00" <= sign <= "\u9fff" for sign in plain):
         return True
     runs = _LETTER_RUNS.findall(plain)
@@ -123,7 +129,9 @@ def number_in_words(text: str) -> Fraction | None:
     """
     if len(text) > 100:
         return None
-    plain = plain_text(text).lower().strip(_EDGES)
+    plain = " ".join(plain_text(text).lower().strip(_EDGES).split())
+    if "!" in text:
+        return None
     if not plain.isascii():
         return chinese_number(plain)
     ordinal = _ORDINAL.fullmatch(plain)
@@ -136,6 +144,14 @@ def number_in_words(text: str) -> Fraction | None:
         count = _cardinal(whole.split())
         part_value = Fraction(1, _PARTS[part.split()[-1]])
         return None if count is None else count + part_value
+    for sign in ("negative ", "minus "):
+        if plain.startswith(sign):
+            rest = plain.removeprefix(sign)
+            size = Fraction(rest) if rest.isdecimal() else number_in_words(rest)
+            return None if size is None else -size
+    chance = _CHANCE.fullmatch(plain)
+    if chance and int(chance[2]):
+        return Fraction(int(chance[1]), int(chance[2]))
     words = plain.replace("-", " ").split()
     if not words or not all(word.isalpha() for word in words):
         return None
@@ -173,6 +189,8 @@ def _follows_ten(previous: str, word: str) -> bool:
 
 def _is_word(run: str) -> bool:
     """True for a run of letters that is no product and no name of a function: "xyz" and "sin"."""
+    if run.isupper() and len(run) < 8 and set(run) <= _CHOICES and len(set(run)) == len(run):
+        return False  # several letters of a multiple choice
     return len(run) >= 3 and run not in _FUNCTIONS and bool(_VOWEL.search(run) or len(run) > 4)
 
 
