@@ -67,11 +67,12 @@ def same_value(answer: Node, gold: Node) -> bool | None:
     r"""True where `answer` equals `gold` wherever `gold` is real; None where that is not decided.
 
     Without symbols, values are compared as complex numbers, and an undefined one equals nothing.
-    With symbols, a point where `gold` is not real counts only if the values agree; where
-    `answer` alone leaves the reals, agreement at the other points is None. None also stands for
-    fewer than three usable points, and for a difference that rests on a function without
-    definition, on `\log` being natural rather than decimal, or on symbols named like integers not
-    being integers. Raises TooCostly.
+    With symbols, a point where one side is not real counts only if the values agree, since text
+    books leave it unsaid that x is positive in `2\ln x`; but a `gold` with absolute values says
+    it, so that an `answer` without them is None. None also stands for fewer than three usable
+    points, and for a difference that rests on a function without definition, on `\log` being
+    natural rather than decimal, or on symbols named like integers not being integers. Raises
+    TooCostly.
 
     >>> from workings.grading.expression.parse import parse_expression as parse
     >>> same_value(parse(r"2\sin x\cos x"), parse(r"\sin 2x"))
@@ -93,8 +94,8 @@ def same_value(answer: Node, gold: Node) -> bool | None:
 def constant_ratio(answer: Node, gold: Node) -> Fraction | None:
     """The nonzero real c with `answer` = c times `gold` at all points; None where there is none.
 
-    As for `same_value`, `answer` must be real where `gold` is. c is exact where all values are
-    rational, else correct to 50 digits; without symbols there is none. Raises TooCostly.
+    The points are those of `same_value`. c is exact where all values are rational, else correct to
+    50 digits; without symbols there is none. Raises TooCostly.
     """
     pair = _Pair.of(answer, gold)
     ratio = pair.ratio(decimal_log=False)
@@ -137,6 +138,7 @@ class _Pair:
     has_unknown_function: bool
     is_periodic: bool
     is_piecewise: bool
+    minds_domain: bool
 
     @staticmethod
     def of(answer: Node, gold: Node) -> _Pair:
@@ -155,6 +157,9 @@ class _Pair:
             is_periodic=any(call.function in _PERIODIC for call in calls)
             or any(isinstance(base, Number) and base.value < 0 for base in bases),
             is_piecewise=any(call.function in _PIECEWISE for call in calls),
+            minds_domain=any(
+                isinstance(node, Call) and node.function == "abs" for node, _ in walk(gold)
+            ),
         )
 
     def points(self) -> Iterator[Point]:
@@ -219,7 +224,9 @@ class _Pair:
             if seen.count(_Alike.EQUAL) == wanted:
                 break
         enough = seen.count(_Alike.EQUAL) >= (FEWEST_POINTS if self.symbols else 1)
-        return True if enough and _Alike.NARROWER not in seen else None
+        if not enough or (self.minds_domain and _Alike.NARROWER in seen):
+            return None
+        return True
 
     def ratio(self, *, decimal_log: bool) -> Fraction | None:
         ratios: list[Value] = []
@@ -227,7 +234,9 @@ class _Pair:
             if gold is None or not self.counts(gold):
                 continue
             if answer is None or not self.counts(answer):
-                return None
+                if self.minds_domain:
+                    return None
+                continue
             if answer.value == 0 or gold.value == 0:
                 if answer.value != gold.value:
                     return None

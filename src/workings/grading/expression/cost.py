@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -49,27 +48,24 @@ _CANCELLED = 2.0
 
 
 class Bound(NamedTuple):
-    """What is known of a value: see the module; `digits` is 0 where the value is not rational."""
+    """What is known of a value, as the module says.
+
+    `digits` is 0 where the value is seen not to be rational, and `exact` True where it is seen to
+    be: a square root may be either.
+    """
 
     low: float
     high: float
     digits: float = 0.0
     lost: float = 0.0
+    exact: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """Decimal digits to work with, and the most digits of any rational on the way."""
-
-    precision: int
-    digits: float
-
-
-def cost_of(node: Node, point: Mapping[str, Fraction]) -> Cost:
-    """The cost of evaluating `node` where its symbols are as in `point`, or TooCostly.
+def precision_for(node: Node, point: Mapping[str, Fraction]) -> int:
+    """The decimal digits to evaluate `node` with where its symbols are as in `point`, or TooCostly.
 
     >>> from workings.grading.expression.parse import parse_expression
-    >>> cost_of(parse_expression("9^{9^{9^9}}"), {})
+    >>> precision_for(parse_expression("9^{9^{9^9}}"), {})
     Traceback (most recent call last):
         ...
     workings.grading.expression.tree.TooCostly: a value beyond 10^20000 or below 10^-20000
@@ -83,7 +79,7 @@ def cost_of(node: Node, point: Mapping[str, Fraction]) -> Cost:
         raise TooCostly("terms of sizes too far apart")
     if meter.seconds + meter.calls * 2e-5 * (precision / _GUARD_DIGITS) ** 2 > MAX_SECONDS:
         raise TooCostly("too many operations on long numbers")
-    return Cost(precision=precision, digits=meter.digits)
+    return precision
 
 
 class _Meter:
@@ -91,7 +87,6 @@ class _Meter:
 
     def __init__(self, symbols: dict[str, Bound]) -> None:
         self.symbols = symbols
-        self.digits = 0.0
         self.seconds = 0.0
         self.calls = 0.0
         self.times = 1.0  # that the node at hand is evaluated
@@ -102,8 +97,7 @@ class _Meter:
             raise TooCostly(f"a value beyond 10^{MAX_LOG10} or below 10^-{MAX_LOG10}")
         if bound.digits > MAX_EXACT_DIGITS:
             raise TooCostly(f"a rational of more than {MAX_EXACT_DIGITS} digits")
-        self.digits = max(self.digits, bound.digits)
-        self.seconds += self.times * (5e-6 + 2e-2 * (bound.digits / 20_000) ** 1.7)
+        self.seconds += self.times * (3e-6 + 2e-2 * (bound.digits / 20_000) ** 1.7)
         if self.seconds > MAX_SECONDS:
             raise TooCostly("too many operations on long numbers")
         return bound
@@ -136,37 +130,40 @@ class _Meter:
         by = self.bound(exponent)
         if base == Constant("e"):
             return _exponential(by)
-        low, high, digits, lost = self.bound(base)
+        low, high, digits, lost, exact = self.bound(base)
         lost = max(lost, by.lost) + max(by.high, 0.0)
         size = _ten_to(by.high)
         if not isinstance(exponent, Number):
             largest = max(abs(low), abs(high)) * size
-            low, high = -largest, largest
-            exact = digits * size if by.digits and not symbols_of(exponent) else 0.0
+            low, high, exact = -largest, largest, False
+            digits *= size if by.digits and not symbols_of(exponent) else 0.0
         else:
             low, high = sorted((low * size, high * size))
             if exponent.value < 0:
                 low, high = -high, -low
-            exact = digits * (size if exponent.value.denominator == 1 else 1.0)
-        return Bound(low, high, exact if exact <= MAX_EXACT_DIGITS else 0.0, lost)
+            exact = exact and exponent.value.denominator == 1
+            digits *= max(size, 1.0) if exponent.value.denominator == 1 else 1.0
+        if digits > MAX_EXACT_DIGITS:
+            digits, exact = 0.0, False
+        return Bound(low, high, digits, lost, exact)
 
     def call(self, function: str, bounds: list[Bound]) -> Bound:
-        low, high, digits, _ = bounds[0]
+        low, high, digits, _, exact = bounds[0]
         lost, top = max(b.lost for b in bounds), max(b.high for b in bounds)
         if function in ("factorial", "double_factorial"):
             self.calls += 4 * self.times
             size = _log10_factorial(high)
-            return Bound(-_CANCELLED, size, size, lost + max(high, 0.0))
+            return Bound(-_CANCELLED, size, size + 1, lost + max(high, 0.0))
         if function in ("binomial", "permutations"):
             chosen = bounds[1].high
             size = _log10_choices(high, chosen, ordered=function == "permutations")
             factors = min(_ten_to(chosen), MAX_FACTORS)
-            return Bound(-_CANCELLED, size, max(size, digits * factors), lost)
+            return Bound(-_CANCELLED, size, max(size, digits * factors) + 1, lost)
         if function in ("sinh", "cosh"):
             return _exponential(bounds[0])
         if function.endswith(APPLIED):
             digits = 4 * sum(b.digits for b in bounds) + 10
-            return Bound(-_CANCELLED, 3 * max(top, 1.0), digits, lost)
+            return Bound(-_CANCELLED, 3 * max(top, 1.0), digits, lost, exact)
         if function in _KEEPING:
             digits = sum(b.digits for b in bounds)
             return Bound(min(low, 0.0) - _CANCELLED, max(top, 0.0) + 1, digits, lost)
@@ -179,15 +176,16 @@ class _Meter:
         largest = max(0.0, self.bound(series.low).high, self.bound(series.high).high)
         if largest > math.log10(MAX_TERMS) + 1e-9:
             raise TooCostly(f"a {series.kind} of more than {MAX_TERMS} terms")
-        self.symbols[series.index] = Bound(0.0, largest, largest + 0.5)
+        self.symbols[series.index] = Bound(0.0, largest, largest + 0.5, 0.0, True)
         count = _ten_to(largest) + 1
         self.times *= count
-        low, high, digits, lost = self.bound(series.body)
+        low, high, digits, lost, exact = self.bound(series.body)
         self.times /= count
+        digits *= count
         if series.kind == "product":
-            return Bound(min(low, 0.0) * count, max(high, 0.0) * count, digits * count, lost)
-        lost += 0.0 if digits else high - low
-        return Bound(low - _CANCELLED, high + math.log10(count), digits * count, lost)
+            return Bound(min(low, 0.0) * count, max(high, 0.0) * count, digits, lost, exact)
+        lost += 0.0 if exact else high - low
+        return Bound(low - _CANCELLED, high + math.log10(count), digits, lost, exact)
 
 
 _CONSTANTS = {
@@ -202,9 +200,9 @@ _KEEPING = frozenset({
 
 def _of_rational(value: Fraction) -> Bound:
     if not value:
-        return Bound(0.0, 0.0, 1.0)
+        return Bound(0.0, 0.0, 1.0, 0.0, True)
     above, below = _log10(abs(value.numerator)), _log10(value.denominator)
-    return Bound(above - below, above - below, above + below + 0.5)
+    return Bound(above - below, above - below, above + below + 0.5, 0.0, True)
 
 
 def _log10(integer: int) -> float:
@@ -212,19 +210,20 @@ def _log10(integer: int) -> float:
 
 
 def _sum(bounds: list[Bound]) -> Bound:
-    lows, highs, digits, losses = zip(*bounds, strict=True)
-    exact = all(digits)
+    lows, highs, digits, losses, exact = zip(*bounds, strict=True)
     return Bound(
         max(lows) - _CANCELLED,
         max(highs) + math.log10(len(bounds)),
-        sum(digits) if exact else 0.0,
-        max(losses) + (0.0 if exact else max(highs) - min(lows)),
+        sum(digits) + 1 if all(digits) else 0.0,
+        max(losses) + (0.0 if all(exact) else max(highs) - min(lows)),
+        all(exact),
     )
 
 
 def _product(bounds: list[Bound]) -> Bound:
-    lows, highs, digits, losses = zip(*bounds, strict=True)
-    return Bound(sum(lows), sum(highs), sum(digits) if all(digits) else 0.0, max(losses))
+    lows, highs, digits, losses, exact = zip(*bounds, strict=True)
+    size = sum(digits) if all(digits) else 0.0
+    return Bound(sum(lows), sum(highs), size, max(losses), all(exact))
 
 
 def _exponential(exponent: Bound) -> Bound:

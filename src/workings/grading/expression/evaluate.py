@@ -21,7 +21,7 @@ from workings.grading.expression.arithmetic import (
     multiply,
     power,
 )
-from workings.grading.expression.cost import MAX_TERMS, cost_of
+from workings.grading.expression.cost import MAX_TERMS, precision_for
 from workings.grading.expression.functions import FUNCTIONS, apply_unknown
 from workings.grading.expression.tree import (
     APPLIED,
@@ -45,7 +45,6 @@ _MORE_DIGITS = (50, 150)
 _SETTLED = 28
 """Digits in which two evaluations must agree; the later has 50 more, so 78 of its digits hold."""
 _VANISHING = 20
-_MOST_EXACT_DIGITS = 2000  # of rationals at points; beyond it, floating point is faster
 
 
 class Unsettled(Exception):
@@ -81,18 +80,16 @@ def settled_value(node: Node, point: Mapping[str, Fraction], *, decimal_log: boo
     `decimal_log` reads `\log` without base as that to base 10. Raises TooCostly, Undefined, or
     Unsettled.
     """
-    cost = cost_of(node, point)
-    exact = cost.digits <= _MOST_EXACT_DIGITS
+    precision = precision_for(node, point)
     outcomes: list[Outcome] = []
     for more in (0, *_MORE_DIGITS):
-        mp = context(cost.precision + more)
-        values = {x: value if exact else inexact(mp, value) for x, value in point.items()}
-        evaluator = _Evaluator(mp=mp, point=values, decimal_log=decimal_log)
+        mp = context(precision + more)
+        evaluator = _Evaluator(mp=mp, point=dict(point), decimal_log=decimal_log)
         try:
             value = evaluator.value(node)
         except (ZeroDivisionError, ValueError, OverflowError, mpmath.libmp.NoConvergence) as error:
             raise Undefined(str(error)) from error
-        outcomes.append(Outcome(value, cost.precision + more, evaluator.real))
+        outcomes.append(Outcome(value, precision + more, evaluator.real))
         if type(value) is Fraction or (more and close(mp, value, outcomes[-2].value, _SETTLED)):
             return outcomes[-1]
     first, last = abs(outcomes[0].value), abs(outcomes[-1].value)

@@ -88,7 +88,9 @@ def _binomial(mp: Context, total: Value, chosen: Value) -> Value:
         chosen = total - chosen
     if is_integer(chosen) and chosen < 0:
         return Fraction(0)
-    if is_integer(chosen) and (chosen <= MAX_FACTORS or is_integer(total)):
+    if is_integer(total) and total >= 0 and is_integer(chosen):
+        return Fraction(math.comb(total.numerator, chosen.numerator))
+    if is_integer(chosen) and chosen <= MAX_FACTORS:
         ways = _permutations(mp, total, chosen)
         return divide(mp, ways, Fraction(math.factorial(chosen.numerator)))
     _limit(total)

@@ -43,7 +43,8 @@ from workings.grading.expression.tree import (
 )
 
 MAX_DEPTH = 64
-"""Of nested operands while reading, and of the finished tree."""
+"""Of the finished tree."""
+_MAX_NESTING = 100  # of operands while reading: a root and its braces are two
 
 _CLOSING = {
     "(": ")", "[": "]", "{": "}", "\\{": "\\}", "|": "|", "\\|": "\\|", "\\lvert": "\\rvert",
@@ -280,7 +281,7 @@ class Parser:
     def descend(self) -> None:
         """Count one more level of operands; the caller takes it back."""
         self.depth += 1
-        if self.depth > MAX_DEPTH:
+        if self.depth > _MAX_NESTING:
             raise Unreadable(f"nested deeper than {MAX_DEPTH} levels")
 
     def enclosed(self, *, listing: bool = False) -> tuple[Node, ...]:

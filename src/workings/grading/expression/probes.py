@@ -17,8 +17,8 @@ INTEGER_NAMES = frozenset("nkmjlNKM")
 _UNIT, _MIDDLE, _FAR, _VAST = (0.3, 0.95), (1.05, 5.0), (5.0, 30.0), (1000.0, 9000.0)
 _POSITIVE, _ALTERNATING, _OPPOSITE, _NEGATIVE = (1, 1), (-1, 1), (1, -1), (-1, -1)
 _SCALES = (
-    (_MIDDLE, _POSITIVE), (_UNIT, _ALTERNATING), (_FAR, _OPPOSITE), (_UNIT, _POSITIVE),
-    (_MIDDLE, _NEGATIVE), (_VAST, _ALTERNATING), (_FAR, _POSITIVE), (_VAST, _OPPOSITE),
+    (_MIDDLE, _POSITIVE), (_UNIT, _ALTERNATING), (_MIDDLE, _NEGATIVE), (_FAR, _OPPOSITE),
+    (_UNIT, _POSITIVE), (_VAST, _ALTERNATING), (_FAR, _POSITIVE), (_VAST, _OPPOSITE),
     (_UNIT, _NEGATIVE), (_MIDDLE, _OPPOSITE), (_MIDDLE, _POSITIVE), (_UNIT, _POSITIVE),
 )  # fmt: skip
 """The range of absolute values at each point in turn, and the signs of symbols at even and odd

@@ -77,7 +77,7 @@ def tokenize(text: str) -> list[Token]:
         if kind == "word":
             tokens.extend(_word(written, start))
         elif kind == "macro":
-            tokens.extend(_macro(written, start, end))
+            tokens.extend(_macro(written, start - 1, end))
         elif kind == "upright":
             tokens.extend(_upright(written.strip(), start, match.end()))
         elif kind == "other":
