@@ -172,7 +172,7 @@ class GradeStore:
                 f"package writes {SCHEMA_VERSION}",
                 hint="name another file, or delete this one: it only saves time",
             )
-        return num_tables == 0
+        return bool(num_tables == 0)
 
     def _failure(self, error: Exception) -> GradingError:
         return GradingError(
