@@ -36,7 +36,8 @@ FIELDS = frozenset(
 )
 BY_SEED = re.compile(r"(.+), seed (\d+)")
 IN_TABLE = re.compile(r"(.+): (.+), by (.+)")  # TABLE: COLUMN, by LINE
-ONLY_IN_FULL = frozenset({"learning"})  # shown on the page of all results, not in the README
+# Shown on the page of all results, not in the README.
+ONLY_IN_FULL = frozenset({"learning", "learning_cpu"})
 MAIN_VERSIONS = ("python", "torch", "transformers", "workings")
 
 
