@@ -26,6 +26,7 @@ from pathlib import Path
 from statistics import median
 
 from grading_pairs import (
+    ADVERSARIAL,
     OWN_CASES,
     VISIBLE_CASES,
     Pair,
@@ -42,7 +43,7 @@ from workings.grading.grader import Grader
 
 ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "benchmarks" / "results" / "grading.json"
-MIX = "MATH-500 and GSM8K"
+MIX, BOMBS = "MATH-500 and GSM8K", "adversarial cases"
 NUM_GSM8K, NUM_COLLEGE_MATH = 400, 600  # of 1,319 and 2,818: enough, and slow graders end
 DATASETS = {
     "Minerva": ("minerva_math", None),
@@ -51,7 +52,7 @@ DATASETS = {
     "Gaokao 2023": ("gaokao2023en", None),
 }
 CASES = {"visible cases": VISIBLE_CASES, "own cases": OWN_CASES}
-QUICK_GOLDS, QUICK_CASES = 8, 12
+QUICK_PAIRS = 24
 REPEATS = 3
 SLOW_ROUND_SECONDS = 12.0
 SCALING_REPEATS = 5
@@ -62,19 +63,24 @@ SCALING_REPEATS = 5
 
 def read_sets(*, quick: bool = False) -> dict[str, list[Pair]]:
     """Every set of pairs by its name, the mix first; a case file that is missing is left out."""
-    sets = {MIX: made("math500", None, quick) + made("gsm8k_test", NUM_GSM8K, quick)}
-    sets |= {name: made(*which, quick) for name, which in DATASETS.items()}
+    sets = {MIX: made("math500", None) + made("gsm8k_test", NUM_GSM8K)}
+    sets |= {name: made(*which) for name, which in DATASETS.items()}
+    bombs: list[Pair] = []
     for name, path in CASES.items():
-        if path.is_file():
-            cases = read_cases(path)
-            sets[name] = _evenly(cases, QUICK_CASES) if quick else cases
-    return sets
+        cases = read_cases(path) if path.is_file() else []
+        bombs += [pair for pair in cases if pair.kind == ADVERSARIAL]
+        sets[name] = [pair for pair in cases if pair.kind != ADVERSARIAL]
+    sets[BOMBS] = bombs
+    if quick:
+        sets = {name: _evenly(pairs, QUICK_PAIRS) for name, pairs in sets.items()}
+    return {name: pairs for name, pairs in sets.items() if pairs}
 
 
 def pairs_for_workers(*, quick: bool = False) -> list[Pair]:
     """The pairs of all data sets in full that the expression tier decides, each answer once."""
     datasets = ("math500", *(dataset for dataset, _ in DATASETS.values()))
-    pairs = [pair for dataset in datasets for pair in made(dataset, None, quick)]
+    pairs = [pair for dataset in datasets for pair in made(dataset, None)]
+    pairs = _evenly(pairs, 10 * QUICK_PAIRS) if quick else pairs
     with Grader(num_workers=os.cpu_count() or 1) as grader:
         grades = grader.grade_batch(
             [pair.response for pair in pairs], [pair.gold for pair in pairs]
@@ -87,12 +93,12 @@ def pairs_for_workers(*, quick: bool = False) -> list[Pair]:
     return list(needy.values())
 
 
-def made(dataset: str, most: int | None, quick: bool) -> list[Pair]:
-    """The pairs of a data set, of `most` golds of it or of very few."""
+def made(dataset: str, most: int | None) -> list[Pair]:
+    """The pairs of a data set, or of `most` of its golds."""
     folder = data_folder()
     if not folder.is_dir():
         raise SystemExit(f"no data sets in {folder}: set WORKINGS_DATA_DIR to their folder")
-    return pairs_of(dataset, golds_of(folder, dataset, most=QUICK_GOLDS if quick else most))
+    return pairs_of(dataset, golds_of(folder, dataset, most=most))
 
 
 def _evenly(pairs: Sequence[Pair], most: int) -> list[Pair]:
@@ -115,35 +121,40 @@ def in_rounds(
         runners = {name: stack.enter_context(Runner(name)) for name in names}
         for turn in range(repeats):
             for name, runner in runners.items():
-                if turn and name not in (OURS, MATH_VERIFY) and _was_slow(rounds[name][0]):
+                must = not turn or name in (OURS, MATH_VERIFY)
+                if not must and _seconds(rounds[name][0]) > SLOW_ROUND_SECONDS:
                     continue
                 outcomes = runner.run(pairs)
                 rounds[name].append(outcomes)
-                rate = len(pairs) / sum(outcome.seconds for outcome in outcomes)
+                rate = len(pairs) / _seconds(outcomes)
                 say(f"round {turn + 1} of {repeats}, {name}: {rate:,.0f} grades per second")
     return rounds
 
 
-def _was_slow(outcomes: Sequence[Outcome]) -> bool:
-    return sum(outcome.seconds for outcome in outcomes) > SLOW_ROUND_SECONDS
+def _seconds(outcomes: Sequence[Outcome]) -> float:
+    return sum(outcome.seconds for outcome in outcomes)
 
 
 def side_by_side(
     names: Sequence[str], sets: Mapping[str, Sequence[Pair]], *, jobs: int
 ) -> dict[str, dict[str, list[Outcome]]]:
-    """Outcomes by grader and set; `jobs` graders work at a time."""
+    """Outcomes by grader and set; `jobs` graders work at a time, the first ones first."""
     with ThreadPoolExecutor(jobs) as pool:
         running = {pool.submit(_over_sets, name, sets): name for name in names}
         for future in as_completed(running):
             outcomes = future.result()
-            seconds = sum(outcome.seconds for found in outcomes.values() for outcome in found)
+            seconds = sum(map(_seconds, outcomes.values()))
             say(f"accuracy of {running[future]}: done after {seconds:.0f} s of grading")
         return {name: future.result() for future, name in running.items()}
 
 
 def _over_sets(name: str, sets: Mapping[str, Sequence[Pair]]) -> dict[str, list[Outcome]]:
     with Runner(name) as runner:
-        return {title: runner.run(pairs) for title, pairs in sets.items()}
+        return {
+            title: runner.run(pairs)
+            for title, pairs in sets.items()
+            if title != BOMBS or PEERS[name].meets_bombs
+        }
 
 
 def workers_compared(pairs: Sequence[Pair], *, repeats: int) -> Rates | None:
@@ -189,15 +200,14 @@ def measure(names: Sequence[str], *, repeats: int, jobs: int, quick: bool) -> Me
         say(f"{title}: {len(pairs):,} pairs")
     rounds = in_rounds(names, sets[MIX], repeats=repeats)
     others = {title: pairs for title, pairs in sets.items() if title != MIX}
-    outcomes = side_by_side(names, others, jobs=jobs)
-    for name in names:
-        outcomes[name] = {MIX: rounds[name][0], **outcomes[name]}
+    slowest_first = sorted(names, key=lambda name: -_seconds(rounds[name][0]))
+    found = side_by_side(slowest_first, others, jobs=jobs)
     return Measured(
         sets=sets,
-        outcomes=outcomes,
+        outcomes={name: {MIX: rounds[name][0], **found[name]} for name in names},
         rounds=rounds,
         mix=MIX,
-        cases=tuple(title for title in CASES if title in sets),
+        bombs=BOMBS,
         workers=workers_compared(
             pairs_for_workers(quick=quick), repeats=1 if quick else SCALING_REPEATS
         ),

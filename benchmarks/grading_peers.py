@@ -38,6 +38,7 @@ class Peer:
         folder: folder of build/graders that holds it, None where it comes with Workings.
         packages: what is installed there, without further dependencies.
         note: how it is called.
+        meets_bombs: False where the adversarial cases would repeat the waits of another one.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Peer:
     folder: str | None = None
     packages: tuple[str, ...] = ()
     note: str = ""
+    meets_bombs: bool = True
 
     @property
     def is_installed(self) -> bool:
@@ -205,8 +207,14 @@ PEERS: dict[str, Peer] = {
             name="math-verify in verl",
             load=load_math_verify_of_verl,
             note="the same calls, without verl's process pool",
+            meets_bombs=False,
         ),
-        Peer(name="math-verify in TRL", load=load_math_verify_of_trl, note="gold in $ $"),
+        Peer(
+            name="math-verify in TRL",
+            load=load_math_verify_of_trl,
+            note="gold in $ $",
+            meets_bombs=False,
+        ),
         Peer(
             name="mathruler",
             load=load_mathruler,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Any
 
-from grading_pairs import ADVERSARIAL, RESTYLED, Pair
+from grading_pairs import RESTYLED, Pair
 from grading_peers import MATH_VERIFY, OURS, PEERS, versions
 from grading_runner import MEMORY_BYTES, SECONDS_PER_PAIR, Outcome
 
@@ -42,14 +42,14 @@ class Measured:
         outcomes: by grader and set, in the order of the pairs.
         rounds: by grader, the outcomes on the mix of every round.
         mix: name of the set that speed is measured on.
-        cases: names of the hand-written sets.
+        bombs: name of the set of adversarial cases, which not every grader meets.
     """
 
     sets: Mapping[str, Sequence[Pair]]
     outcomes: Mapping[str, Mapping[str, Sequence[Outcome]]]
     rounds: Mapping[str, Sequence[Sequence[Outcome]]]
     mix: str
-    cases: tuple[str, ...]
+    bombs: str
     workers: Rates | None
     import_seconds: Sequence[float]
 
@@ -155,13 +155,13 @@ def against_math_verify(measured: Measured) -> Iterator[Row]:
             unit="ms",
             n=len(measured.sets[measured.mix]),
         )
-    bombs = {name: adversarial(measured, name) for name in (OURS, MATH_VERIFY)}
-    if bombs[OURS]:
+    if measured.bombs in measured.sets:
+        waits = [measured.outcomes[name][measured.bombs] for name in (OURS, MATH_VERIFY)]
         yield _beside(
             "longest time of an adversarial case",
-            *(max(outcome.seconds for outcome in bombs[name]) for name in (OURS, MATH_VERIFY)),
+            *(max(outcome.seconds for outcome in outcomes) for outcomes in waits),
             unit="s",
-            n=len(bombs[OURS]),
+            n=len(waits[0]),
             note=f"killed after {SECONDS_PER_PAIR:.0f} s",
         )
     yield from _workers(measured.workers)
@@ -226,8 +226,8 @@ def speeds(measured: Measured) -> Iterator[Row]:
 
 def long_waits(measured: Measured) -> Iterator[Row]:
     """How the graders fare with the adversarial cases."""
-    for name in measured.outcomes:
-        outcomes = adversarial(measured, name)
+    for name, by_set in measured.outcomes.items():
+        outcomes = by_set.get(measured.bombs, ())
         if not outcomes:
             continue
         times = [outcome.seconds for outcome in outcomes]
@@ -282,16 +282,6 @@ def score(pairs: Sequence[Pair], outcomes: Sequence[Outcome]) -> Score:
         num_false_positives=sum(accepted and not expected for expected, accepted in settled),
         num_false_negatives=sum(expected and not accepted for expected, accepted in settled),
     )
-
-
-def adversarial(measured: Measured, name: str) -> list[Outcome]:
-    """The outcomes on cases that are made to take long, debatable ones included."""
-    return [
-        outcome
-        for title in measured.cases
-        for pair, outcome in zip(measured.sets[title], measured.outcomes[name][title], strict=True)
-        if pair.kind == ADVERSARIAL
-    ]
 
 
 def grades_per_second(outcomes: Sequence[Outcome]) -> float:

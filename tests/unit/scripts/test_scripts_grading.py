@@ -260,20 +260,20 @@ def measured_of(**changes: Any) -> Any:
         return Pair(id="x", kind=kind, gold="5", response="5", expected=expected, **fields)
 
     mix = [pair("gold itself", True), pair(RESTYLED, True, style="in bold"), pair("y", False)]
-    cases = [pair(ADVERSARIAL, False), pair("z", True, debatable=True)]
+    bombs = [pair(ADVERSARIAL, False), pair("z", True, debatable=True)]
     outcomes = {
-        OURS: {"mix": outcomes_of([True, True, False]), "cases": outcomes_of([False, False])},
+        OURS: {"mix": outcomes_of([True, True, False]), "bombs": outcomes_of([False, False])},
         MATH_VERIFY: {
             "mix": outcomes_of([True, False, True], seconds=0.05),
-            "cases": outcomes_of([False, True], seconds=5.0),
+            "bombs": outcomes_of([False, True], seconds=5.0),
         },
     }
     fields = {
-        "sets": {"mix": mix, "cases": cases},
+        "sets": {"mix": mix, "bombs": bombs},
         "outcomes": outcomes,
         "rounds": {name: [found["mix"]] * 3 for name, found in outcomes.items()},
         "mix": "mix",
-        "cases": ("cases",),
+        "bombs": "bombs",
         "workers": Rates(num_pairs=7, one=[100.0, 110.0, 90.0], two=[180.0, 190.0, 170.0]),
         "import_seconds": [0.2, 0.25, 0.21],
     }
@@ -287,7 +287,7 @@ def test_errors_are_counted_without_the_debatable() -> None:
     found = score(measured.sets["mix"], measured.outcomes["math-verify"]["mix"])
     assert (found.num_pairs, found.num_false_positives, found.num_false_negatives) == (3, 1, 1)
     assert found.accuracy == pytest.approx(100 / 3)
-    assert score(measured.sets["cases"], measured.outcomes["math-verify"]["cases"]).num_pairs == 1
+    assert score(measured.sets["bombs"], measured.outcomes["math-verify"]["bombs"]).num_pairs == 1
 
 
 def test_results_hold_the_promises_and_every_grader() -> None:
@@ -304,7 +304,7 @@ def test_results_hold_the_promises_and_every_grader() -> None:
     workers = rows["grades per second with two workers, pairs for the expression tier"]
     assert (workers["value"], workers["ratio"]) == (180, pytest.approx(1.8))
     assert rows["longest time of an adversarial case"]["peer_value"] == 5
-    assert rows["adversarial: over 2 s, by math-verify"]["value"] == 1
+    assert rows["adversarial: over 2 s, by math-verify"]["value"] == 2
     assert rows["typographic variants accepted: math-verify, by in bold (1)"]["value"] == 0
     assert rows["time to import grade"]["value"] == 0.21
     assert content["versions"]["mathruler"] == "not installed"
