@@ -18,6 +18,7 @@ from processes import all_gone, descendants, is_gone, run_script, start_script, 
 from workings.errors import ConfigError, GradingError
 from workings.grading.workers import batch as batch_module
 from workings.grading.workers.batch import Reply
+from workings.grading.workers.launcher import Worker
 from workings.grading.workers.pool import WorkerPool
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs fork and signals")
@@ -90,17 +91,40 @@ def test_the_deadline_starts_when_a_worker_takes_the_task() -> None:
         pool.close()
 
 
-def test_a_killed_worker_has_a_successor_that_is_ready_before_the_kill(pool: WorkerPool) -> None:
-    pool.run([echo()])
-    for _ in range(3):
-        assert wait_until(lambda: pool.spare_pid() is not None)
-        spare = pool.spare_pid()
-        idle = set(pool.idle_pids())
+def test_a_killed_worker_has_a_successor_that_is_ready_before_the_kill(
+    pool: WorkerPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    discard = pool.discard
+    ready_at_kill = []
+
+    def noting(worker: Worker) -> None:
+        ready_at_kill.append(pool.reserve_pids())
+        discard(worker)
+
+    monkeypatch.setattr(pool, "discard", noting)
+    pool.run([echo()] * 20)
+    assert wait_until(lambda: pool.reserve_pids() != [])
+    pool.run([SPIN])
+    assert len(ready_at_kill) == 2  # it had two tries
+    assert all(ready_at_kill)
+    assert value(pool.run([echo(1)])[0]) == 1
+    assert pool.idle_pids()[-1] in ready_at_kill[-1]
+
+
+def test_as_many_are_in_reserve_as_died_and_one_more() -> None:
+    pool = make_pool(num_workers=3, deadline_seconds=0.3)
+    try:
+        pool.run([{"do": "sleep", "seconds_asleep": 0.05}] * 3)
+        assert len(pool.idle_pids()) == 3
+        assert wait_until(lambda: len(pool.reserve_pids()) == 1)
         pool.run([SPIN])
-        assert value(pool.run([echo(1)])[0]) == 1
-        assert spare is not None
-        assert spare in descendants() | idle | set(pool.idle_pids()) or is_gone(spare)
-        assert spare != pool.spare_pid()  # it stepped in, and another is in reserve
+        assert len(pool.idle_pids()) == 1
+        assert wait_until(lambda: len(pool.reserve_pids()) == 3)
+        pool.run([{"do": "sleep", "seconds_asleep": 0.05}] * 3)
+        assert wait_until(lambda: len(pool.reserve_pids()) == 1)
+        assert len(pool.idle_pids()) == 3
+    finally:
+        pool.close()
 
 
 def test_memory_of_the_killed_is_not_waited_for() -> None:
@@ -184,16 +208,14 @@ def test_idle_workers_the_reserve_and_the_fork_server_may_die() -> None:
     pool = make_pool()
     try:
         pool.run([echo()])
-        assert wait_until(lambda: pool.spare_pid() is not None)
-        (pid,), spare = pool.idle_pids(), pool.spare_pid()
-        assert spare is not None
+        assert wait_until(lambda: pool.reserve_pids() != [])
+        (pid,), (spare,) = pool.idle_pids(), pool.reserve_pids()
         server = psutil.Process(pid).ppid()
         kill(pid)
         assert value(pool.run([echo(1)])[0]) == 1
         assert pool.idle_pids() == [spare]
-        assert wait_until(lambda: pool.spare_pid() is not None)
-        second = pool.spare_pid()
-        assert second is not None
+        assert wait_until(lambda: pool.reserve_pids() != [])
+        (second,) = pool.reserve_pids()
         kill(second)
         kill(spare)
         assert value(pool.run([echo(1)])[0]) == 1
@@ -284,10 +306,10 @@ def test_starting_ahead_of_need() -> None:
     try:
         pool.start()
         pool.start()
-        assert wait_until(lambda: pool.spare_pid() is not None)
-        spare = pool.spare_pid()
+        assert wait_until(lambda: pool.reserve_pids() != [])
+        first = pool.reserve_pids()
         pool.run([echo()])
-        assert pool.idle_pids() == [spare]
+        assert pool.idle_pids() == first
     finally:
         pool.close()
 
@@ -361,7 +383,7 @@ def test_the_death_of_the_parent_leaves_no_process_even_in_the_middle_of_a_bomb(
             time.sleep(600)
         for _ in range(2):
             threading.Thread(target=lambda: pool.run([{{"do": "spin"}}]), daemon=True).start()
-        while len(pool.lent_pids()) < 2 or pool.spare_pid() is None:
+        while len(pool.lent_pids()) < 2 or not pool.reserve_pids():
             time.sleep(0.01)
         print("running", flush=True)
         time.sleep(600)

@@ -2,8 +2,8 @@
 
 There is no thread here. Whoever has tasks borrows workers, sends them tasks, waits on their
 channels with a monotonic deadline, and kills a worker whose time is up; so the pool works from any
-thread and inside asyncio, and survives Ctrl-C. One worker more than lent stands ready to step in
-for one that was killed.
+thread and inside asyncio, and survives Ctrl-C. One worker more than were ever lent at once stands
+in reserve, to step in for one that was killed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LOOK_SECONDS = 1.0
 
 
 class WorkerPool:
-    """Up to `num_workers` processes at work and one in reserve, started on first need.
+    """Up to `num_workers` processes at work, started on first need, and at least one in reserve.
 
     Args:
         num_workers: most processes at work at once.
@@ -43,7 +43,8 @@ class WorkerPool:
     _condition: threading.Condition
     _idle: list[Worker]
     _lent: dict[Worker, object]
-    _spare: Worker | None
+    _reserve: list[Worker]
+    _most_lent: int
     _num_waiting: int
 
     def __init__(
@@ -79,14 +80,14 @@ class WorkerPool:
         """Begin to start the first worker, and do not wait for it."""
         with self._condition:
             self._check_open()
-            if self._spare is None and not self._idle and not self._lent:
-                self._spare = self._launcher.launch()
+            if not self._reserve and not self._idle and not self._lent:
+                self._reserve.append(self._launcher.launch())
 
     def close(self) -> None:
         """End every worker; the pool is not usable afterwards."""
         with self._condition:
             self._closed = True
-            self._idle, self._spare = [], None
+            self._idle, self._reserve = [], []
             self._condition.notify_all()
         self._finalizer()
 
@@ -97,7 +98,7 @@ class WorkerPool:
         self._begin()
 
     def idle_pids(self) -> list[int]:
-        """Process ids of the workers that wait for work, without the one in reserve."""
+        """Process ids of the workers that wait for work, without those in reserve."""
         with self._condition:
             return [worker.pid for worker in self._idle if worker.pid is not None]
 
@@ -106,11 +107,11 @@ class WorkerPool:
         with self._condition:
             return [worker.pid for worker in self._lent if worker.pid is not None]
 
-    def spare_pid(self) -> int | None:
-        """Process id of the worker in reserve, None where there is none that is ready."""
+    def reserve_pids(self) -> list[int]:
+        """Process ids of the workers that are ready to step in."""
         with self._condition:
-            spare = self._spare
-            return spare.pid if spare is not None and spare.is_usable() else None
+            ready = [worker for worker in self._reserve if worker.is_usable()]
+            return [worker.pid for worker in ready if worker.pid is not None]
 
     def lend(self, borrower: object, *, block: bool) -> Worker | None:
         """A worker of the borrower's own; None where none is free, or others have waited longer."""
@@ -124,13 +125,12 @@ class WorkerPool:
             finally:
                 self._num_waiting -= 1
             self._check_open()
-            is_first = not self._lent and not self._idle
             worker = self._next_worker()
             self._lent[worker] = borrower
             if worker in self._idle:
                 self._idle.remove(worker)
-            if not is_first:
-                self._keep_spare()
+            if self._most_lent:  # the very first has the machine for itself while it starts
+                self._fill_reserve()
             return worker
 
     def give_back(self, worker: Worker) -> None:
@@ -141,17 +141,17 @@ class WorkerPool:
         with self._condition:
             self._idle.append(worker)
             self._lent.pop(worker, None)
-            self._keep_spare()
+            self._fill_reserve()
             self._condition.notify()
 
     def discard(self, worker: Worker) -> None:
-        """Kill a worker; the one in reserve takes its place."""
+        """Kill a worker; one in reserve takes its place."""
         with self._condition:
             if worker in self._idle:
                 self._idle.remove(worker)
             self._lent.pop(worker, None)
             self._launcher.retire(worker)
-            self._keep_spare()
+            self._fill_reserve()
             self._condition.notify()
 
     def release(self, borrower: object) -> None:
@@ -168,7 +168,8 @@ class WorkerPool:
         self._condition = threading.Condition()
         self._idle = []
         self._lent = {}
-        self._spare = None
+        self._reserve = []
+        self._most_lent = 0
         self._num_waiting = 0
         self._finalizer = weakref.finalize(self, self._launcher.close)
 
@@ -183,22 +184,24 @@ class WorkerPool:
         return bool(self._idle) or len(self._lent) < self.num_workers
 
     def _next_worker(self) -> Worker:
-        """An idle worker, the one in reserve, or a new one; the dead are retired on the way."""
+        """An idle worker, one in reserve, or a new one; the dead are retired on the way."""
         while self._idle:
             if self._idle[-1].is_usable():
                 return self._idle[-1]
             self._launcher.retire(self._idle.pop())
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            if spare.is_usable():
-                return spare
-            self._launcher.retire(spare)
+        while self._reserve:
+            worker = self._reserve.pop(0)
+            if worker.is_usable():
+                return worker
+            self._launcher.retire(worker)
         return self._launcher.launch()
 
-    def _keep_spare(self) -> None:
-        if self._spare is None and not self._closed:
-            with suppress(GradingError, OSError):  # whoever needs a worker next will be told
-                self._spare = self._launcher.launch()
+    def _fill_reserve(self) -> None:
+        self._most_lent = max(self._most_lent, len(self._idle) + len(self._lent))
+        wanted = self._most_lent + 1 - len(self._idle) - len(self._lent)
+        with suppress(GradingError, OSError):  # whoever needs a worker next will be told
+            while len(self._reserve) < wanted and not self._closed:
+                self._reserve.append(self._launcher.launch())
 
 
 def default_launcher() -> Launcher:
