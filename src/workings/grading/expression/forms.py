@@ -14,6 +14,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from workings.grading.expression.identifiers import CHOICES, raw, with_marks
 from workings.grading.expression.names import ACCENTS, INVERSES, LISTING, LOGARITHMS
 from workings.grading.expression.tree import (
     BOUND,
@@ -34,9 +35,6 @@ from workings.grading.expression.tree import (
 
 if TYPE_CHECKING:
     from workings.grading.expression.parse import Parser
-
-CHOICES = {"C": "binomial", "P": "permutations", "A": "permutations"}
-"""The letters that count choices, and what they count."""
 
 _DIFFERENTIAL = re.compile(r"d(?:\^\d)?[a-zA-Z]\w*(?:\^\d)?")
 _TEN = Number(Fraction(10))
@@ -144,7 +142,7 @@ def _fraction(parser: Parser) -> Node:
     parser.take()
     start = parser.at
     if parser.upcoming(2) == ["{", "d"]:
-        names = parser.raw(), parser.raw() if parser.sees("{") else ""
+        names = raw(parser), raw(parser) if parser.sees("{") else ""
         if _DIFFERENTIAL.fullmatch(names[1]):  # of `dy/dx`, d must not cancel
             if _DIFFERENTIAL.fullmatch(names[0]):
                 return Symbol("/".join(names))
@@ -207,14 +205,14 @@ def _series(parser: Parser) -> Node:
 def _accented(parser: Parser) -> Node:
     accent = parser.take().text[1:]
     start = parser.at
-    content = parser.raw()
+    content = raw(parser)
     inside = parser.tokens[start : parser.at]
     marks = [token.text for token in inside if token.kind == "mark"]
     if not all(mark in ("{", "}", "_") or mark.startswith("'") for mark in marks) or not any(
         token.kind == "symbol" for token in inside
     ):
         raise Unreadable(f"\\{accent} over something else than a name")
-    return Symbol(parser.with_marks(f"{accent} {content}"))
+    return Symbol(with_marks(parser, f"{accent} {content}"))
 
 
 FORMS: dict[str, Callable[[Parser], Node]] = {

@@ -19,22 +19,20 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from workings.grading.expression.forms import CHOICES, FORMS, apply_function, choice_behind_index
+from workings.grading.expression.forms import FORMS, apply_function, choice_behind_index
+from workings.grading.expression.identifiers import CHOICES, identifier, with_marks
 from workings.grading.expression.names import VECTORS
-from workings.grading.expression.tokens import Token, read_numeral, tokenize
+from workings.grading.expression.numerals import number, numeral
+from workings.grading.expression.tokens import Token, tokenize
 from workings.grading.expression.tree import (
-    APPLIED,
-    BOUND,
     Call,
     Constant,
     Node,
     Number,
     Power,
-    Product,
     Quotient,
     Symbol,
     Unreadable,
-    difference,
     negated,
     product,
     quotient,
@@ -57,7 +55,6 @@ _FUNCTION_OF_BRACKET = {
 _OPERANDS = frozenset({"symbol", "constant", "function"})
 _DEGREE = Quotient(Constant("pi"), Number(Fraction(180)))
 _PERCENT = Number(Fraction(100))
-_WITHOUT_DEFINITION = frozenset("fgFG")
 _CHOICE = re.compile(r"(?P<name>[CPA])_(?P<lower>\d+|[\dnm+-]*[nm][\dnm+-]*)")
 
 
@@ -172,6 +169,7 @@ class Parser:
                 above, below, minus = [Call("mod", (left, self.signed_factor()))], [], False
             elif self.is_times_sign():
                 self.take()
+                above.append(self.factor())
             elif self.starts_factor():
                 above.append(self.factor())
             else:
@@ -182,7 +180,7 @@ class Parser:
         """Raise for `a/bc` and `a / b c`; `a/b c` and `1/2x` have one reading."""
         kind, text, start, _ = self.token
         bare = divisor.kind in ("symbol", "constant", "number")
-        follows = kind in ("symbol", "constant") or text in ("\\sqrt", "\\frac")
+        follows = kind in ("symbol", "constant") or text in ("\\sqrt", "\\frac", "(", "[")
         macro = self.before.kind == "symbol" and self.before.end - self.before.start > 1
         set_apart = slash.end == divisor.start and start > self.before.end and not macro
         of_numbers = divisor.kind == "number" and all(isinstance(part, Number) for part in above)
@@ -227,7 +225,7 @@ class Parser:
             elif self.takes("degree"):
                 node = product([node, _DEGREE])
             elif self.sees("_") and isinstance(node, Power) and isinstance(node.base, Symbol):
-                node = self.power(Symbol(self.with_marks(node.base.name)), node.exponent)
+                node = self.power(Symbol(with_marks(self, node.base.name)), node.exponent)
             else:
                 return node
 
@@ -245,7 +243,7 @@ class Parser:
         """What stands behind `^`: a group or one number, letter or macro, behind any signs."""
         self.descend()
         minus = self.takes_minus()
-        node = _numeral(self.take().text) if self.token.kind == "number" else self.operand()
+        node = numeral(self.take().text) if self.token.kind == "number" else self.operand()
         if self.sees("**") or (self.plain and self.sees("^")):
             self.take()
             node = Power(node, self.script())
@@ -257,9 +255,9 @@ class Parser:
         self.descend()
         kind, text, _, _ = self.token
         if kind == "number":
-            node = self.number()
+            node = number(self)
         elif kind == "symbol":
-            node = self.symbol()
+            node = identifier(self)
         elif kind == "constant":
             self.take()
             node = Constant("pi" if text == "pi" else "infinity")
@@ -309,117 +307,9 @@ class Parser:
             self.tokens[self.at] = rest
         return Number(Fraction(int(token.text[0])))
 
-    def number(self) -> Node:
-        """A numeral with its thousands and its proper fraction."""
-        token = self.take()
-        text = self.with_thousands(token)
-        if text.isdigit():
-            return Number(read_numeral(text) + self.takes_proper_fraction())
-        if text.endswith(".") and self.sees("(") and self.token.start == token.end:
-            raise Unreadable("a period in brackets has two readings")
-        return _numeral(text)
-
-    def with_thousands(self, token: Token) -> str:
-        """The numeral that begins with `token` and goes on in groups of three behind commas."""
-        text, end = token.text, token.end
-        separate = self.brackets[-1][1] or len(text) > 3
-        while not separate and text.isdigit() and self.sees(",") and self.token.start == end:
-            group = self.tokens[self.at + 1]
-            three = group.kind == "number" and len(group.text.partition(".")[0]) == 3
-            if not three or group.start != end + 1:
-                break
-            text, end = text + group.text, group.end
-            self.at += 2
-        return text
-
-    def takes_proper_fraction(self) -> Fraction:
-        r"""The value of the `\frac{1}{2}` or `1/2` that makes a mixed number, now read; else 0."""
-        if self.sees("\\frac"):
-            pattern, digits = ["\\frac", "{", "", "}", "{", "", "}"], (2, 5)
-        elif self.token.kind == "number":
-            pattern, digits = ["", "/", ""], (0, 2)
-        else:
-            return Fraction(0)
-        texts = self.upcoming(len(pattern))
-        numerals = [texts[place] for place in digits if place < len(texts)]
-        same = all(not mark or mark == text for mark, text in zip(pattern, texts, strict=False))
-        if len(texts) < len(pattern) or not same or not all(text.isdigit() for text in numerals):
-            return Fraction(0)
-        numerator, denominator = map(read_numeral, numerals)
-        if not 0 < numerator < denominator:
-            return Fraction(0)
-        self.at += len(pattern)
-        return numerator / denominator
-
-    def symbol(self) -> Node:
-        """A variable, one of the constants e and i, or a function without definition."""
-        token = self.take()
-        name = token.text
-        if name in self.bound and not self.sees("_"):
-            return Symbol(BOUND + name)
-        if name in CHOICES and self.sees("(") and self.holds_one_comma():
-            pair = self.enclosed(listing=True)
-            return Call(CHOICES[name], pair)
-        if name == "Gamma" and self.sees("("):
-            return Call("factorial", (difference(self.enclosed()[0], Number(Fraction(1))),))
-        name = self.with_marks(name)
-        if name in ("e", "i"):
-            return Constant("e" if name == "e" else "i")
-        if name[0] in _WITHOUT_DEFINITION and token.text == name[0]:
-            if self.sees("("):
-                return Call(name + APPLIED, self.enclosed(listing=True))
-            if self.upcoming(6) == ["^", "{", "-", "1", "}", "("]:
-                raise Unreadable("an inverse function without definition")
-        return Symbol(name)
-
-    def holds_one_comma(self) -> bool:
-        """True where the bracket that opens here holds two expressions."""
-        depth = commas = 0
-        for token in self.tokens[self.at :]:
-            depth += (token.text in ("(", "[", "{")) - (token.text in (")", "]", "}"))
-            commas += token.text == "," and depth == 1
-            if depth == 0:
-                break
-        return commas == 1
-
-    def with_marks(self, name: str) -> str:
-        """`name` with the subscripts and primes that come next, now read."""
-        while True:
-            if self.takes("_"):
-                name = f"{name}_{self.raw()}"
-            elif self.token.kind == "mark" and self.token.text.startswith("'"):
-                name += self.take().text
-            else:
-                return name
-
-    def raw(self) -> str:
-        """The text of the group or token here, without its braces, for use in a name."""
-        token = self.take()
-        if token.kind not in ("mark", "end"):
-            return token.text
-        if token.text != "{":
-            raise Unreadable("an index without a name")
-        depth, pieces = 1, list[str]()
-        while depth:
-            token = self.take()
-            depth += (token.text == "{") - (token.text == "}")
-            pieces.append("" if token.text in ("{", "}") else token.text)
-            if token.kind == "end":
-                raise Unreadable("an index without an end")
-        return "".join(pieces)
-
 
 def _ratio(above: list[Node], below: list[Node]) -> Node:
     return quotient(product(above), product(below)) if below else product(above)
-
-
-def _numeral(text: str) -> Node:
-    """The value of a numeral; of `1.5e-4` the product, its power left to the bounds on cost."""
-    mantissa, _, exponent = text.upper().partition("E")
-    if not exponent.lstrip("+-").isdigit():
-        return Number(read_numeral(text))
-    power = Power(Number(Fraction(10)), Number(Fraction(int(exponent[:9]))))
-    return Product((Number(read_numeral(mantissa)), power))
 
 
 def _is_vector(node: Node) -> bool:

@@ -1,9 +1,8 @@
-"""A text cut into tokens, in one linear scan, and the exact values of numerals."""
+"""A text cut into tokens, in one linear scan."""
 
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,8 +17,6 @@ from workings.grading.expression.names import (
 from workings.grading.expression.tree import Unreadable
 
 MAX_TOKENS = 2000
-MAX_DIGITS = 4000
-"""Python converts no more than 4,300 digits; what is longer is compared as text."""
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -45,7 +42,6 @@ _MARKS = {
 _PIECE = re.compile(r"[A-Z]{2,}|[A-Z]|[a-z]+")
 _NAMES = re.compile("|".join(sorted((*FUNCTIONS, "pi", "sqrt"), key=len, reverse=True)))
 _POWER_OF_TEN = re.compile(r"[+-]?\d+e[+-]\d+")  # 2e-3: but 2e - 3 inside a longer text
-_DIGITS = re.compile(r"\d+")
 
 
 class Token(NamedTuple):
@@ -90,27 +86,6 @@ def tokenize(text: str) -> list[Token]:
             raise Unreadable(f"more than {MAX_TOKENS} tokens")
     tokens.append(Token("end", "", len(text), len(text)))
     return tokens
-
-
-def read_numeral(text: str) -> Fraction:
-    r"""The value of `12`, `1.5`, `.5`, `1.5e-4`, `0.1\overline{6}` or `0.\dot{1}2\dot{3}`.
-
-    >>> read_numeral("1.25"), read_numeral(r"0.1\overline{6}"), read_numeral(r"0.\dot{3}")
-    (Fraction(5, 4), Fraction(1, 6), Fraction(1, 3))
-    """
-    if len(text) > MAX_DIGITS:
-        raise Unreadable(f"a numeral of more than {MAX_DIGITS} digits")
-    if text.isdigit():
-        return Fraction(int(text))
-    fixed, slash, period = text.partition("\\")
-    whole, _, decimals = fixed.partition(".")
-    if not whole + decimals and not slash:
-        raise Unreadable("a point without digits")
-    value = Fraction(int(whole + decimals or "0"), 10 ** len(decimals))
-    if not slash:
-        return value
-    repeated = "".join(_DIGITS.findall(period))
-    return value + Fraction(int(repeated), (10 ** len(repeated) - 1) * 10 ** len(decimals))
 
 
 def _mark(kind: str, written: str) -> str:
