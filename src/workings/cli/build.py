@@ -190,6 +190,7 @@ def build_run_reward(
         grader=grader,
         mode=config.mode,
         fast=config.fast,
+        strict_compat=config.equality == "strict",
         profile=config.profile,
         eos_token=eos_token,
         weights=config.weights,

@@ -165,7 +165,10 @@ class RewardConfig(Section):
     mode: Literal["strict", "four_class"] = Field(
         "strict", description="four_class grades answers outside of the format too."
     )
-    fast: bool = Field(True, description="String and sympy only; False adds math-verify.")
+    equality: Literal["strict", "grader"] = Field(
+        "strict", description="strict: form counts, 2/4 is not 1/2; grader: what it proves equal."
+    )
+    fast: bool = Field(True, description="Of the strict equality: form alone, or value as well.")
     profile: Literal["contract", "unsloth", "grpo-tests"] = Field(
         "contract", description="Which scores the tag rewards give."
     )

@@ -129,6 +129,11 @@ def build_reward(
         raise ConfigError(unknown_name("reward", name, get_args(RewardName)))
     if mode not in get_args(Mode):
         raise ConfigError(unknown_name("reward mode", mode, get_args(Mode)))
+    if grader is not None and grader.policy.extraction == "lenient":
+        raise ConfigError(
+            "a reward was given a grader with the extraction policy 'lenient'",
+            hint="take 'boxed' or 'tag': a policy would learn to write marks instead of answers",
+        )
     weights = dict(weights or {})
     rewards = TagRewards(tags=tags or Tags(), profile=profile, eos_token=eos_token)
     components = list(extra_components)

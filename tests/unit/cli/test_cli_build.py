@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from workings.cli.build import build_grader
-from workings.config.sections import GraderConfig
+from workings.cli.build import build_grader, build_run_reward
+from workings.config.sections import GraderConfig, RewardConfig
 
 
 def test_a_grader_with_the_settings_of_its_section(tmp_path: Path) -> None:
@@ -19,3 +19,17 @@ def test_a_grader_with_the_settings_of_its_section(tmp_path: Path) -> None:
     with build_grader(GraderConfig()) as grader:
         assert grader.grade(r"\boxed{0.5}", "1/2").correct
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_the_equality_of_a_reward_can_be_the_grader_s() -> None:
+    with build_grader(GraderConfig()) as grader:
+        paid = {
+            equality: build_run_reward(
+                RewardConfig(name="question_only", equality=equality),
+                grader,
+                eos_token=None,
+                max_tokens=16,
+            ).settings["strict_compat"]
+            for equality in ("strict", "grader")
+        }
+    assert paid == {"strict": True, "grader": False}

@@ -13,6 +13,7 @@ import pytest
 
 from workings.errors import ConfigError, GradingError
 from workings.grading.grader import Grader
+from workings.grading.policy import GradingPolicy
 from workings.rewards.components import Component, completion_text
 from workings.rewards.four_classes import (
     CATEGORIES,
@@ -103,7 +104,14 @@ def test_expressions_are_graded_in_one_batch_and_once_per_pair(grader: Grader) -
     assert rewards_of(graded) == [[1.0, 1.0, 1.0, 0.0]]
     grades = [one.grade for one in graded[0].rollouts]
     assert grades[0] is grades[1] is grades[2]
-    assert [grade.tier for grade in grades if grade] == ["peer", "peer", "peer", None]
+    assert [grade.tier for grade in grades if grade] == ["expression"] * 4
+
+
+def test_a_lenient_grader_is_no_reward() -> None:
+    with Grader(GradingPolicy(extraction="lenient")) as lenient:
+        for name in ("r1_zero", "question_only", "tags"):
+            with pytest.raises(ConfigError, match="extraction policy 'lenient'"):
+                build_reward(name, grader=lenient)
 
 
 def test_strict_compat_off_leaves_the_verdict_to_the_grader(grader: Grader) -> None:
