@@ -89,6 +89,14 @@ def _say(task: Mapping[str, Any]) -> None:
     time.sleep(task.get("then", 600))
 
 
+def _drip(task: Mapping[str, Any]) -> None:
+    """Begin a long message and never end it, a byte at a time."""
+    message = (1 << 20).to_bytes(4, "big").hex()
+    _say({"bytes": message, "then": 0})
+    while True:
+        _say({"bytes": "00", "then": 0.001})
+
+
 def _descriptors(task: Mapping[str, Any]) -> list[str]:
     found = []
     for name in os.listdir("/proc/self/fd"):
@@ -146,6 +154,7 @@ _TASKS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "exit": _exit,
     "crash": _crash,
     "say": _say,
+    "drip": _drip,
     "descriptors": _descriptors,
     "reach out": _reach_out,
     "describe": _describe,

@@ -102,7 +102,7 @@ def test_a_copy_forked_while_locks_are_held_is_not_stuck() -> None:
     pool = WorkerPool(num_workers=1, deadline_seconds=30.0, launcher=fork_server())
     try:
         pool.run([echo()])
-        with pool._condition, pool._launcher._lock:  # type: ignore[attr-defined]
+        with pool._lock, pool._launcher._lock:  # type: ignore[attr-defined]
             assert in_forked_child(lambda: pool.run([echo(1)])[0].answer == {"value": 1})
         assert pool.run([echo(2)])[0].answer == {"value": 2}
     finally:

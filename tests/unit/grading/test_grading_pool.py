@@ -181,9 +181,12 @@ def test_a_worker_that_dies_or_talks_nonsense_costs_its_task_alone(
     assert [value(reply) for reply in pool.run([echo(3)] * 4)] == [3] * 4
 
 
-def test_half_a_message_does_not_make_the_caller_wait(pool: WorkerPool) -> None:
+@pytest.mark.parametrize("task", [{"do": "say", "bytes": "00000009aa"}, {"do": "drip"}], ids=str)
+def test_half_a_message_does_not_make_the_caller_wait(
+    task: dict[str, Any], pool: WorkerPool
+) -> None:
     start = time.monotonic()
-    (reply,) = pool.run([{"do": "say", "bytes": "00000009aa"}])
+    (reply,) = pool.run([task])
     assert reply.reason == "no verdict within 0.8 s"
     assert time.monotonic() - start < 0.8 + 0.5
 
@@ -363,6 +366,24 @@ def test_many_threads_share_few_workers(pool: WorkerPool) -> None:
         thread.join(60)
     assert results == {number: [[number, n] for n in range(25)] for number in range(32)}
     assert pool.lent_pids() == []
+
+
+def test_a_long_batch_does_not_keep_others_waiting() -> None:
+    pool = make_pool()
+    try:
+        pool.run([echo()])
+        tasks = [{"do": "sleep", "seconds_asleep": 0.02}] * 100
+        busy = threading.Thread(target=lambda: pool.run(tasks))
+        busy.start()
+        time.sleep(0.2)
+        start = time.monotonic()
+        for n in range(3):
+            assert value(pool.run([echo(n)])[0]) == n
+        assert time.monotonic() - start < 1.0  # the other's tasks take two seconds
+        assert busy.is_alive()
+        busy.join()
+    finally:
+        pool.close()
 
 
 def test_the_death_of_the_parent_leaves_no_process_even_in_the_middle_of_a_bomb(

@@ -18,8 +18,13 @@ FIRST_TRY_SHARE, SECOND_TRY_SHARE = 0.4, 0.55
 """How one deadline is divided, so that a second try on an idle worker still ends within it."""
 MAX_STARTS = 5
 """Workers that may end before they take one and the same task until the caller is told."""
-MAX_SENT = 4
-"""Most tasks with one worker: the one it works on, and some that spare it a wait for the caller."""
+FEW_SENT, MANY_SENT = 2, 8
+"""Tasks with one worker: the one it works on, and some that spare it a wait for the caller.
+
+Few while few are queued, since those that are sent cannot go to another worker any more.
+"""
+LONGEST_REST = 0.005
+"""Most seconds for which the caller looks away while no worker is about to run out of tasks."""
 LONGEST_SENT_AHEAD = 8192
 """Most bytes of a task that waits in the channel, which must never fill up."""
 
@@ -46,6 +51,10 @@ class Lender(Protocol):
 
     def lend(self, borrower: object, *, block: bool) -> Worker | None:
         """A worker for `borrower` alone; None where `block` is False and none is free."""
+        ...
+
+    def is_wanted(self) -> bool:
+        """True where others wait for a worker: what is lent is to come back soon."""
         ...
 
     def give_back(self, worker: Worker) -> None:
@@ -99,6 +108,7 @@ class Batch:
         self._lines: dict[Worker, _Line] = {}
         self._replies: dict[int, Reply] = {}
         self._selector = _Selector()
+        self._usual_seconds = 0.0
         self.is_over = False
 
     def __enter__(self) -> Batch:
@@ -144,18 +154,13 @@ class Batch:
             self._lines[worker] = line = _Line(worker, now, now + START_SECONDS)
             self._selector.register(worker.channel, selectors.EVENT_READ, line)
             self._send(line, self._queue.popleft())
-        if not self._queue:
+        if not self._queue or self._lender.is_wanted():
             return
+        most = min(FEW_SENT + len(self._queue) // max(len(self._lines), 1), MANY_SENT)
         for line in sorted(self._lines.values(), key=lambda line: len(line.jobs)):
-            while self._queue and self._may_follow(self._queue[0], line):
+            while self._queue and len(line.jobs) < most and _may_follow(self._queue[0], line):
                 if not self._send(line, self._queue.popleft()):
                     break
-
-    def _may_follow(self, job: _Job, line: _Line) -> bool:
-        """True where `job` may wait behind the jobs of `line`; a second try gets a worker alone."""
-        if len(line.jobs) >= MAX_SENT or job.num_tries or line.jobs[0].num_tries:
-            return False
-        return len(job.message) <= LONGEST_SENT_AHEAD
 
     def _send(self, line: _Line, job: _Job) -> bool:
         """False where the worker turned out to be dead; its jobs are then queued again."""
@@ -175,6 +180,7 @@ class Batch:
             return
         timeout = 0.0
         if block:
+            self._rest()
             soonest = min(line.expires for line in self._lines.values())
             timeout = max(soonest - time.monotonic(), 0.0)
         for key, _ in self._selector.select(timeout):
@@ -183,8 +189,18 @@ class Batch:
         for line in [line for line in self._lines.values() if line.expires <= now]:
             if line.worker.channel.is_readable():  # an answer that came just in time counts
                 self._receive(line)
-            else:
+            if line.worker in self._lines and line.expires <= now:
                 self._fail(line)
+
+    def _rest(self) -> None:
+        """Sleep for half the time that the workers' tasks will last.
+
+        Then there are several answers to take at once: to wake up for each costs as much as to
+        send it.
+        """
+        fewest = min(len(line.jobs) for line in self._lines.values())
+        if fewest > FEW_SENT:
+            time.sleep(min(0.5 * (fewest - 1) * self._usual_seconds, LONGEST_REST))
 
     def _receive(self, line: _Line) -> None:
         try:
@@ -207,8 +223,9 @@ class Batch:
             return
         job = line.jobs[0]
         answer = json.loads(message)
-        seconds = job.seconds + float(answer.pop("seconds"))
-        self._replies[job.index] = Reply(answer=answer, seconds=seconds)
+        seconds = float(answer.pop("seconds"))
+        self._usual_seconds += 0.1 * (seconds - self._usual_seconds)
+        self._replies[job.index] = Reply(answer=answer, seconds=job.seconds + seconds)
         line.jobs.popleft()
         worker.num_tasks += 1
         if line.jobs:
@@ -277,3 +294,10 @@ class Batch:
 
     def _encoded(self, job: _Job) -> bytes:
         return json.dumps({**job.task, "seconds": self._limit(job)}).encode()
+
+
+def _may_follow(job: _Job, line: _Line) -> bool:
+    """True where `job` may wait behind the jobs of `line`; a second try gets a worker alone."""
+    if job.num_tries or line.jobs[0].num_tries:
+        return False
+    return len(job.message) <= LONGEST_SENT_AHEAD

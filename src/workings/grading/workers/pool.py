@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
@@ -40,12 +41,12 @@ class WorkerPool:
         launcher: where workers come from; the platform's best by default.
     """
 
-    _condition: threading.Condition
+    _lock: threading.RLock
+    _waiting: deque[threading.Condition]
     _idle: list[Worker]
     _lent: dict[Worker, object]
     _reserve: list[Worker]
     _most_lent: int
-    _num_waiting: int
 
     def __init__(
         self,
@@ -78,17 +79,18 @@ class WorkerPool:
 
     def start(self) -> None:
         """Begin to start the first worker, and do not wait for it."""
-        with self._condition:
+        with self._lock:
             self._check_open()
             if not self._reserve and not self._idle and not self._lent:
                 self._reserve.append(self._launcher.launch())
 
     def close(self) -> None:
         """End every worker; the pool is not usable afterwards."""
-        with self._condition:
+        with self._lock:
             self._closed = True
             self._idle, self._reserve = [], []
-            self._condition.notify_all()
+            for turn in self._waiting:
+                turn.notify()
         self._finalizer()
 
     def renew(self) -> None:
@@ -99,31 +101,27 @@ class WorkerPool:
 
     def idle_pids(self) -> list[int]:
         """Process ids of the workers that wait for work, without those in reserve."""
-        with self._condition:
+        with self._lock:
             return [worker.pid for worker in self._idle if worker.pid is not None]
 
     def lent_pids(self) -> list[int]:
         """Process ids of the workers that are at work."""
-        with self._condition:
+        with self._lock:
             return [worker.pid for worker in self._lent if worker.pid is not None]
 
     def reserve_pids(self) -> list[int]:
         """Process ids of the workers that are ready to step in."""
-        with self._condition:
+        with self._lock:
             ready = [worker for worker in self._reserve if worker.is_usable()]
             return [worker.pid for worker in ready if worker.pid is not None]
 
     def lend(self, borrower: object, *, block: bool) -> Worker | None:
         """A worker of the borrower's own; None where none is free, or others have waited longer."""
-        with self._condition:
-            if not block and (self._num_waiting or not self._is_available()):
-                return None
-            self._num_waiting += 1
-            try:
-                while not (self._closed or self._is_available()):
-                    self._condition.wait(_LOOK_SECONDS)
-            finally:
-                self._num_waiting -= 1
+        with self._lock:
+            if self._waiting or not self._is_available():
+                if not block:
+                    return None
+                self._wait_for_turn()
             self._check_open()
             worker = self._next_worker()
             self._lent[worker] = borrower
@@ -133,30 +131,36 @@ class WorkerPool:
                 self._fill_reserve()
             return worker
 
+    def is_wanted(self) -> bool:
+        """True where others wait for a worker: what is lent is to come back soon."""
+        return bool(self._waiting)
+
     def give_back(self, worker: Worker) -> None:
         """Take back a worker that has nothing to do; end it where its work is done."""
         if worker.num_tasks >= self._tasks_per_worker or self._closed:
             self.discard(worker)
             return
-        with self._condition:
+        with self._lock:
             self._idle.append(worker)
             self._lent.pop(worker, None)
             self._fill_reserve()
-            self._condition.notify()
+            self._call_next()
 
     def discard(self, worker: Worker) -> None:
         """Kill a worker; one in reserve takes its place."""
-        with self._condition:
+        with self._lock:
             if worker in self._idle:
                 self._idle.remove(worker)
             self._lent.pop(worker, None)
             self._launcher.retire(worker)
             self._fill_reserve()
-            self._condition.notify()
+            self._call_next()
 
     def release(self, borrower: object) -> None:
         """Discard whatever `borrower` still has: there may be answers on its way."""
-        for worker in [worker for worker, owner in list(self._lent.items()) if owner is borrower]:
+        with self._lock:
+            held = [worker for worker, owner in self._lent.items() if owner is borrower]
+        for worker in held:
             self.discard(worker)
 
     def check(self) -> None:
@@ -165,13 +169,28 @@ class WorkerPool:
         self._launcher.check()
 
     def _begin(self) -> None:
-        self._condition = threading.Condition()
+        self._lock = threading.RLock()
+        self._waiting = deque()
         self._idle = []
         self._lent = {}
         self._reserve = []
         self._most_lent = 0
-        self._num_waiting = 0
         self._finalizer = weakref.finalize(self, self._launcher.close)
+
+    def _wait_for_turn(self) -> None:
+        """Wait until a worker is available and nobody has waited longer."""
+        turn = threading.Condition(self._lock)
+        self._waiting.append(turn)
+        try:
+            while not self._closed and (self._waiting[0] is not turn or not self._is_available()):
+                turn.wait(_LOOK_SECONDS)
+        finally:
+            self._waiting.remove(turn)
+            self._call_next()
+
+    def _call_next(self) -> None:
+        if self._waiting:
+            self._waiting[0].notify()
 
     def _check_open(self) -> None:
         if self._closed:
