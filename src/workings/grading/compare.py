@@ -7,6 +7,7 @@ open.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -36,6 +37,7 @@ from workings.grading.value_rules import (
     words,
 )
 
+_SECOND_NAME = re.compile(r"[\d)}]\s+[a-zA-Z]$")
 _RULES = (
     conditions, families, names, choices, plain_numbers, assignments, regions, collections,
     residues, short_forms, matrices, cases, words,
@@ -117,8 +119,8 @@ class Comparison:
         if result.same is not True:
             return result
         for other, text in others:
-            if not is_constant(text):
-                continue  # the formula that the values were put into
+            if not is_constant(text) and (is_constant(exact[-1][1]) or text == exact[0][1]):
+                continue  # a name, or the formula that the values were put into
             agreed = self(other, last)
             if agreed.same is not True:
                 if agreed.same is False:
@@ -187,7 +189,9 @@ def _is_computation(relation: Relation) -> bool:
         return False
     if is_constant(first) or first.startswith(("\\lim", "\\int", "\\sum", "\\prod")):
         return True
-    return len(relation.sides) > 2 and name_in(first) is not None
+    if len(relation.sides) < 3 or name_in(first) is None:
+        return False
+    return not any(first in side or _SECOND_NAME.search(side) for side in relation.sides[1:])
 
 
 def _rounds_to(answer: Answer, gold: Answer, formulas: Formulas) -> bool:

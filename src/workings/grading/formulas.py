@@ -11,6 +11,7 @@ from workings.grading.expression.compare import constant_ratio, real_value, same
 from workings.grading.expression.parse import parse_expression
 from workings.grading.expression.tree import Node, Unreadable, difference
 from workings.grading.relations import is_constant
+from workings.grading.trust import stands_for_numbers
 
 
 class EvaluatedFormulas:
@@ -21,7 +22,10 @@ class EvaluatedFormulas:
         left, right = _parsed(answer), _parsed(gold)
         if left is None or right is None:
             return None
-        return same_value(left, right)
+        same = same_value(left, right)
+        if same is True and not (stands_for_numbers(answer) and stands_for_numbers(gold)):
+            return None
+        return same
 
     def same_relation(self, answer: Relation, gold: Relation) -> bool | None:
         """Whether each relation of the chain is a multiple of its partner, with its direction."""
@@ -35,6 +39,9 @@ class EvaluatedFormulas:
                 return False
             left, right = _moved(answer, place), _moved(gold, place)
             if left is None or right is None:
+                unsure = True
+                continue
+            if not all(map(stands_for_numbers, (*answer.sides, *gold.sides))):
                 unsure = True
                 continue
             ratio = constant_ratio(left, right)

@@ -313,8 +313,8 @@ def _one_region(answers: Sequence[Answer], separators: Sequence[str]) -> Answer 
         meeting = intersection(answers)
         if meeting is not None and meeting.parts:
             return meeting
-        if "and" in separators:
-            return None
+        if meeting is not None and "and" in separators:
+            return meeting  # nothing is below -1 and above 3
     return united(answers)
 
 

@@ -81,7 +81,7 @@ _ORDERS = {
     "at most": r"\le", "no more than": r"\le", "less than": "<", "smaller than": "<",
 }  # fmt: skip
 _IN_TEXT_FUNCTION = re.compile(
-    r"\\text\s*\{\s*(sqrt|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|pi|cis|gcd|lcm|max|min|[eE])\s*\}(?=\s*[-+(\d\\])"
+    r"\\text\s*\{\s*(sqrt|sin|cos|tan|cot|sec|csc|arcsin|arccos|arctan|log|ln|pi|cis|gcd|lcm|max|min|erf|floor|ceil|arsinh|arcosh|artanh|[eE])\s*\}(?=\s*[-+(\d\\])"
 )
 _EXCEPT = re.compile(
     r"(?:all|any) (?:real )?(?:numbers|values|x)(?: x)? (?:except|other than|but)(?: for)?\s+(.+)"

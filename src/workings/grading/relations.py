@@ -38,7 +38,7 @@ _NAME = re.compile(
     rf"|[yfgh]{_INDEX}'{{1,3}}|[A-Z]\^\{{?(?:-1|T)\}}?"
     rf"|{_QUANTITY}{_INDEX}\s*(?:{_ARGUMENTS}|{_MARK})"
     rf"|\\(?:sin|cos|tan|cot)\s*\{{?\s*(?:[A-Z]|{_GREEK}|\\angle\s*[A-Z]{{1,3}})\s*\}}?"
-    rf"|(?:\||\\\|)\s*{_MARK}\s*(?:\||\\\|)"
+    rf"|(?:\||\\\|)\s*{_MARK}(?:\s*\\c[ua]p\s*{_MARK})*\s*(?:\||\\\|)"
     r"|\\frac\{(?:d|\\partial)[^{}]{0,8}\}\{(?:d|\\partial)[^{}]{1,8}\}"
     rf"|\(\s*{_MARK}(?:\s*,\s*{_MARK}){{1,7}}\s*\)"
     r"|\\(?:angle|triangle)\s*[A-Z]{1,3}"

@@ -6,9 +6,7 @@ worker, which asks the same questions once more with `formulas` at hand, and mat
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from string import ascii_letters
 
 from workings.grading.answers import Answer, Expression
 from workings.grading.braces import max_depth
@@ -19,20 +17,8 @@ from workings.grading.number import Number
 from workings.grading.outcome import Formulas, Outcome
 from workings.grading.policy import GradingPolicy, Tier
 from workings.grading.reading import read_answer, read_with_unit
+from workings.grading.trust import may_ask_peer
 from workings.types import Verdict
-
-_NOT_FOR_PEER = re.compile(
-    r"\\text|'|==|\d\s+\d|_|^\s*(?:[<>=!]|\\(?:le|ge|ne|lt|gt|in)(?![a-z]))"
-    r"|(?<![\\a-zA-Z])(?!sin|cos|tan|log|sqrt|exp|infty)[a-zA-Z]{3,}"
-)
-_MACRO = re.compile(r"\\([a-zA-Z]+)|(?<![a-zA-Z])(?:sin|cos|tan|log|sqrt|exp)(?![a-zA-Z])")
-_PEER_READS = {
-    "frac", "sqrt", "pi", "cdot", "times", "div", "pm", "mp", "infty", "circ", "binom", "le", "ge",
-    "ne", "in", "cup", "cap", "emptyset", "mathbb", "sin", "cos", "tan", "cot", "sec", "csc",
-    "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "log", "ln", "exp", "lfloor", "rfloor",
-    "lceil", "rceil", "theta", "alpha", "beta", "gamma", "lambda", "begin", "end", "setminus",
-}  # fmt: skip
-_LETTERS = frozenset(ascii_letters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,25 +92,6 @@ def _decide_in_worker(answer: Reading, gold: Reading, policy: GradingPolicy) -> 
         if peer_says_equal(answer.text, gold.text):
             return Decision(Verdict.EQUAL, "peer", "math-verify finds them equal")
     return _decision(outcome)
-
-
-def may_ask_peer(answer: str, gold: str) -> bool:
-    r"""False where math-verify would skip what it cannot read, or not come back.
-
-    It takes the formula before a word it does not know for the whole ("7/3 oder 3/7"), loses
-    primes, indices, operators such as a nabla and the case of letters, and evaluates integrals.
-
-    >>> may_ask_peer("x+1", r"1+\sqrt{x^2}"), may_ask_peer(r"7\text{ oder }3", "7")
-    (True, False)
-    >>> may_ask_peer("GMm", "gMm"), may_ask_peer("y'", "y")
-    (False, False)
-    """
-    for text in (answer, gold):
-        macros = {match[1] for match in _MACRO.finditer(text) if match[1]}
-        if _NOT_FOR_PEER.search(text) or not macros <= _PEER_READS:
-            return False
-    letters = [set(_MACRO.sub(" ", text)) & _LETTERS for text in (answer, gold)]
-    return letters[0] == letters[1]
 
 
 def _decision(outcome: Outcome) -> Decision:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from itertools import chain
 
 from workings.grading.expression.arithmetic import (
     Undefined,
@@ -34,6 +35,9 @@ from workings.grading.expression.tree import (
     Node,
     Number,
     Power,
+    Quotient,
+    Sum,
+    Symbol,
     TooCostly,
     symbols_of,
     walk,
@@ -41,7 +45,6 @@ from workings.grading.expression.tree import (
 
 NUM_POINTS = 4
 FEWEST_POINTS = 3
-NUM_POINTS_PIECEWISE = 8
 
 _EQUAL = 60
 """Digits in which values are equal. That 25 agree is common for expressions that are close to one
@@ -49,6 +52,9 @@ another, such as e to the pi times the root of 163 and an integer; that 60 agree
 _MOST_COSTLY = 5
 _NUM_INTEGER_POINTS = 6
 _PIECEWISE = frozenset({"abs", "max", "min", "floor", "ceil", "mod", "sign"})
+_QUANTITIES = frozenset("mkghlr")
+"""Small letters that stand for positive quantities in physics, as capitals and Greek ones do."""
+_STEPS = frozenset({"floor", "ceil", "mod"})
 _PERIODIC = frozenset({
     "sin", "cos", "tan", "cot", "sec", "csc", "floor", "ceil", "mod", "factorial", "binomial",
 })  # fmt: skip
@@ -138,6 +144,7 @@ class _Pair:
     has_unknown_function: bool
     is_periodic: bool
     is_piecewise: bool
+    has_steps: bool
     minds_domain: bool
 
     @staticmethod
@@ -150,13 +157,15 @@ class _Pair:
             answer=answer,
             gold=gold,
             symbols=sorted(names | gold_names),
-            derived=_derived(names, gold_names) | _derived(gold_names, names),
+            derived=_derived(answer, gold) | _derived(gold, answer),
             has_i=Constant("i") in nodes,
             has_bare_log=any(c.function == "log" and len(c.arguments) == 1 for c in calls),
             has_unknown_function=any(call.function.endswith(APPLIED) for call in calls),
             is_periodic=any(call.function in _PERIODIC for call in calls)
             or any(isinstance(base, Number) and base.value < 0 for base in bases),
-            is_piecewise=any(call.function in _PIECEWISE for call in calls),
+            has_steps=any(call.function in _STEPS for call in calls),
+            is_piecewise=any(call.function in _PIECEWISE for call in calls)
+            or any(_radicand(node) for node in nodes),
             minds_domain=any(
                 isinstance(node, Call) and node.function == "abs" for node, _ in walk(gold)
             ),
@@ -164,7 +173,13 @@ class _Pair:
 
     def points(self) -> Iterator[Point]:
         """Values of the symbols to try in turn; one empty point where there are none."""
-        points = rational_points(self.symbols) if self.symbols else iter([Point()])
+        points = iter([Point()])
+        if self.symbols:
+            points = rational_points(self.symbols, in_pieces=self.is_piecewise)
+            if self.has_steps:
+                points = chain(
+                    points, ({name: Fraction(n) for name in self.symbols} for n in (2, 3))
+                )
         for point in points:
             for name, parts in self.derived.items():
                 point[name] = math.prod((point[part] for part in parts), start=Fraction(1))
@@ -180,7 +195,9 @@ class _Pair:
                 sides.append(None)
         return sides[0], sides[1]
 
-    def values(self, *, decimal_log: bool) -> Iterator[tuple[Outcome | None, Outcome | None]]:
+    def values(
+        self, *, decimal_log: bool
+    ) -> Iterator[tuple[Point, Outcome | None, Outcome | None]]:
         """The values at all points that more digits settle, or TooCostly if there are too few."""
         costly: list[TooCostly] = []
         usable = 0
@@ -195,7 +212,7 @@ class _Pair:
                     break
                 continue
             usable += 1
-            yield sides
+            yield point, *sides
         if costly and usable < FEWEST_POINTS:
             raise costly[0]
 
@@ -215,22 +232,42 @@ class _Pair:
         return _Alike.DIFFERENT if self.counts(answer) else _Alike.NARROWER
 
     def verdict(self, *, decimal_log: bool) -> bool | None:
-        wanted = NUM_POINTS_PIECEWISE if self.is_piecewise else NUM_POINTS
         seen: list[_Alike] = []
-        for answer, gold in self.values(decimal_log=decimal_log):
+        num_positive, sign_matters = 0, False
+        for point, answer, gold in self.values(decimal_log=decimal_log):
             seen.append(self.alike(answer, gold))
+            is_positive = all(value > 0 for value in point.values())
             if seen[-1] is _Alike.DIFFERENT:
-                return False
-            if seen.count(_Alike.EQUAL) == wanted:
+                if is_positive or not self.is_piecewise:
+                    return False
+                sign_matters = True
+            num_positive += is_positive and seen[-1] is _Alike.EQUAL
+            if not self.is_piecewise and seen.count(_Alike.EQUAL) == NUM_POINTS:
                 break
+        if sign_matters and not (self.are_quantities() and num_positive >= FEWEST_POINTS):
+            return False
         enough = seen.count(_Alike.EQUAL) >= (FEWEST_POINTS if self.symbols else 1)
         if not enough or (self.minds_domain and _Alike.NARROWER in seen):
             return None
         return True
 
+    def are_quantities(self) -> bool:
+        r"""True where the symbols under roots are by custom positive: \rho, r_0, G, m.
+
+        Then the root of r_0 squared is r_0; the root of x squared is not x.
+        """
+        under_roots = {
+            name
+            for tree in (self.answer, self.gold)
+            for node, _ in walk(tree)
+            if (radicand := _radicand(node)) is not None
+            for name in symbols_of(radicand)
+        }
+        return bool(under_roots) and not self.minds_domain and all(map(_is_quantity, under_roots))
+
     def ratio(self, *, decimal_log: bool) -> Fraction | None:
         ratios: list[Value] = []
-        for answer, gold in self.values(decimal_log=decimal_log) if self.symbols else ():
+        for _, answer, gold in self.values(decimal_log=decimal_log) if self.symbols else ():
             if gold is None or not self.counts(gold):
                 continue
             if answer is None or not self.counts(answer):
@@ -262,15 +299,44 @@ class _Pair:
             return False
 
 
-def _derived(names: frozenset[str], others: frozenset[str]) -> dict[str, tuple[str, ...]]:
-    """The parts, in `others`, of each of `names` that is a product or a constant of integration."""
+def _radicand(node: Node) -> Node | None:
+    """What a fractional power with symbols is taken of: there it has more than one branch."""
+    if isinstance(node, Call) and node.function in ("sqrt", "root"):
+        radicand = node.arguments[0]
+    elif isinstance(node, Power) and _is_fraction(node.exponent):
+        radicand = node.base
+    else:
+        return None
+    return radicand if symbols_of(radicand) else None
+
+
+def _is_fraction(exponent: Node) -> bool:
+    if isinstance(exponent, Number):
+        return exponent.value.denominator != 1
+    return isinstance(exponent, Quotient) and not symbols_of(exponent)
+
+
+def _is_quantity(name: str) -> bool:
+    return len(name) > 1 or name.isupper() or name in _QUANTITIES
+
+
+def _derived(answer: Node, gold: Node) -> dict[str, tuple[str, ...]]:
+    """The parts, in the names of `gold`, of names of `answer` that are products or constants."""
+    names, others = symbols_of(answer), symbols_of(gold)
     found: dict[str, tuple[str, ...]] = {}
     for name in names - others:
         if len(name) > 1 and name.isupper() and others.issuperset(name):
             found[name] = tuple(name)
-        elif name[0] == "C" and f"c{name[1:]}" in others - names:
+        elif name[0] == "C" and f"c{name[1:]}" in others - names and _is_added(name, answer):
             found[name] = (f"c{name[1:]}",)
     return found
+
+
+def _is_added(name: str, tree: Node) -> bool:
+    """True for a constant of integration: an index of its own, or a term of the whole sum."""
+    if len(name) > 1:
+        return True
+    return isinstance(tree, Sum) and Symbol(name) in tree.terms
 
 
 def _as_rational(value: Value) -> Fraction:

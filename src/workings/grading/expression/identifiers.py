@@ -39,7 +39,7 @@ def identifier(parser: Parser) -> Node:
     name = with_marks(parser, letter)
     if name in ("e", "i"):
         return Constant("e" if name == "e" else "i")
-    if letter in _WITHOUT_DEFINITION and parser.sees("("):
+    if parser.sees("(") and (letter in _WITHOUT_DEFINITION or _holds_one_token(parser)):
         return Call(name + APPLIED, parser.enclosed(listing=True))
     if letter in _WITHOUT_DEFINITION and parser.upcoming(6) == ["^", "{", "-", "1", "}", "("]:
         raise Unreadable("an inverse function without definition")
@@ -75,6 +75,13 @@ def raw(parser: Parser) -> str:
         if token.kind == "end":
             raise Unreadable("an index without an end")
     return "".join(pieces)
+
+
+def _holds_one_token(parser: Parser) -> bool:
+    """True at the bracket of `y(0)` and `v(t)`, which nobody writes for a product."""
+    inside = parser.tokens[parser.at + 1]
+    one_token = inside.kind in ("number", "symbol", "constant")
+    return one_token and parser.upcoming(3)[-1] == ")"
 
 
 def _holds_one_comma(parser: Parser) -> bool:

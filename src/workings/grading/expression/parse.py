@@ -7,8 +7,8 @@ two readings are as likely, the text is unreadable. In particular:
 - `x^10`, `\sqrt12` and `2^-3` take the whole number, although LaTeX sets only its first digit.
 - `1/2x` is (1/2)x. `a/bc`, `a / b c`, `x2`, `2^{3}!` and, with a backslash or braces about, `x^2^3`
   have two readings; in plain text `2^3^2` binds to the right, as `2**3**2` always does.
-- `\sin 2x` and `\sin x\cos y`: see `forms`. `f(x)` and `g(x)` apply a function without definition;
-  `k(x)` is a product.
+- `\sin 2x` and `\sin x\cos y`: see `forms`. `f(x+1)`, `g(x+1)`, `v(t)` and `y(0)` apply a function
+  without definition; `k(x+1)` is a product.
 - `AB` is one symbol, `ab` a product; `e` and `i` are constants unless they index a sum.
 - `C_5^2`, `C(5,2)`, `{}_nC_k`, `{}^nC_k` are binomials; with `A` or `P` they count arrangements.
 """

@@ -23,13 +23,19 @@ _SCALES = (
 )  # fmt: skip
 """The range of absolute values at each point in turn, and the signs of symbols at even and odd
 places. Every symbol takes both signs at the first four."""
+_TINY, _HUGE = (0.01, 0.2), (2e7, 9e8)
+_MORE_SCALES = (
+    (_TINY, _POSITIVE), (_TINY, _NEGATIVE), ((30.0, 300.0), _POSITIVE), ((30.0, 300.0), _NEGATIVE),
+    (_VAST, _POSITIVE), (_HUGE, _POSITIVE), (_HUGE, _NEGATIVE),
+)  # fmt: skip
+"""For functions in pieces: each piece has to be seen."""
 _DENOMINATORS = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157)
 
 
-def rational_points(names: list[str]) -> Iterator[Point]:
-    """Points to try in turn."""
+def rational_points(names: list[str], *, in_pieces: bool = False) -> Iterator[Point]:
+    """Points to try in turn; more of them, nearer and farther, for functions in pieces."""
     source = random.Random(SEED)
-    for scale, signs in _SCALES:
+    for scale, signs in (*_SCALES, *_MORE_SCALES) if in_pieces else _SCALES:
         yield {
             name: signs[place % 2] * _rational(source, scale) for place, name in enumerate(names)
         }
