@@ -153,6 +153,8 @@ ALSO: dict[str, tuple[str, ...]] = {
         "tests/integration/test_resume.py::test_signals_finish_the_step_and_save",
         "tests/unit/grading/test_grading_pool.py::"
         "test_the_death_of_the_parent_leaves_no_process_even_in_the_middle_of_a_bomb",
+        "tests/unit/grading/test_grading_places.py::"
+        "test_ctrl_c_during_a_batch_ends_promptly_and_leaves_no_process",
     ),
     "D3": (
         "tests/unit/rewards/test_rewards_r1_zero.py::test_false_positives_of_others_stay_wrong",
