@@ -87,11 +87,12 @@ _EXCEPT = re.compile(
     r"(?:all|any) (?:real )?(?:numbers|values|x)(?: x)? (?:except|other than|but)(?: for)?\s+(.+)"
 )
 _DOTS = re.compile(r"(\d*\.\d*?(\d)\2{2,})\s*(?:\\(?:l|c)?dots(?![a-zA-Z])|\.\.\.|…)")
+_UNIT_TOKEN = (
+    r"(?:\\text\s*\{[^{}]*\}|\\?%|\^\s*\{?\s*\\circ\s*\}?|\^\s*\{?\s*-?\s*\d\s*\}?|\s|/\s*[a-zA-Z]{0,4}"
+    r"|\\cdot(?![a-z]))"
+)
 _TRAILING_UNIT = re.compile(
-    r"(?P<body>.*[\d)}a-zA-Z\]!])\s*"
-    r"(?P<tail>(?:\\text\s*\{[^{}]*\}|\\?%|\^\s*\{?\s*\\circ\s*\}?)(?:\s*[\^/][^()=+]{1,20}"
-    r"|\s*\\text\s*\{[^{}]*\}(?:\s*\^\s*\{?-?\d\}?)?)*)",
-    re.DOTALL,
+    rf"(?<=[\d)}}a-zA-Z\]!\s])(?=\\text|\\?%|\^\s*\{{?\s*\\circ){_UNIT_TOKEN}{{1,12}}$"
 )
 _BARE_UNIT = re.compile(
     r"(?P<body>.*[\d)}])\s*(?<![\\a-zA-Z])(?P<tail>[a-zA-Z]{2,}(?:\s+[a-z]+)?(?:\^\{?[23]\}?)?)",
@@ -232,20 +233,28 @@ def _read_formula(text: str) -> Answer:
     if match:
         unit = read_unit(_CURRENCY_NAMES[match["currency"]])
         return Expression(match["sign"] + match["body"], unit)
-    for pattern in (_TRAILING_UNIT, _BARE_UNIT):
-        match = pattern.fullmatch(text) if len(text) < 400 else None
-        if match is None:
-            continue
-        body, read = match["body"].strip(), read_tail(match["tail"])
-        if body.endswith(("\\cdot", "\\times")) or read in (None, (False, None)):
-            continue
-        if read is not None:
-            percent, unit = read
-            if unit == read_unit("degree") and _TRIGONOMETRY.search(body):
-                break  # "\\sin 75^\\circ" is a sine, not so many degrees
-            if pattern is _TRAILING_UNIT or (unit is not None and unit.is_known):
-                return Expression(body, unit, percent)
+    if len(text) > _LONGEST_SHORT_FORM:
+        return Expression(text)
+    tail = _TRAILING_UNIT.search(text)
+    if tail is not None:
+        return _measured(text[: tail.start()].strip(), tail[0]) or Expression(text)
+    bare = _BARE_UNIT.fullmatch(text)
+    if bare is not None:
+        measured = _measured(bare["body"].strip(), bare["tail"])
+        if measured is not None and measured.unit is not None and measured.unit.is_known:
+            return measured
     return Expression(text)
+
+
+def _measured(body: str, tail: str) -> Expression | None:
+    """A formula with its unit or percent sign apart; None where the tail is neither."""
+    read = read_tail(tail)
+    if not body or body.endswith(("\\cdot", "\\times")) or read in (None, (False, None)):
+        return None
+    percent, unit = read if read is not None else (False, None)
+    if unit == read_unit("degree") and _TRIGONOMETRY.search(body):
+        return None  # "\\sin 75^\\circ" is a sine, not so many degrees
+    return Expression(body, unit, percent)
 
 
 def _lifted(text: str) -> str:
