@@ -12,6 +12,8 @@ from workings.types import Grade, Verdict
 
 NEVER_KEPT = frozenset([Verdict.TIMEOUT, Verdict.INTERNAL_ERROR])
 """Verdicts that the same pair need not get again."""
+LONGEST_IN_MEMORY = 512
+"""Most characters of an answer kept in memory, which a policy that rambles would fill."""
 
 
 class GradeMemory:
@@ -36,7 +38,7 @@ class GradeMemory:
         if grade is None and self._store is not None:
             grade = self._store.get(answer, gold)
             if grade is not None:
-                self._cache.put((gold, answer), grade)
+                self._keep(answer, gold, grade)
         return grade
 
     def put(self, found: Sequence[tuple[str, str, Grade]]) -> None:
@@ -47,7 +49,7 @@ class GradeMemory:
             if grade.verdict not in NEVER_KEPT and len(answer) <= self._longest
         ]
         for answer, gold, grade in kept:
-            self._cache.put((gold, answer), grade)
+            self._keep(answer, gold, grade)
         if kept and self._store is not None:
             self._store.put(kept)
 
@@ -55,3 +57,7 @@ class GradeMemory:
         """Close the file."""
         if self._store is not None:
             self._store.close()
+
+    def _keep(self, answer: str, gold: str, grade: Grade) -> None:
+        if len(answer) <= LONGEST_IN_MEMORY:
+            self._cache.put((gold, answer), grade)

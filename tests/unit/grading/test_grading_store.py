@@ -82,6 +82,15 @@ def test_timeouts_errors_and_overlong_answers_are_not_kept(tmp_path: Path) -> No
     memory.close()
 
 
+def test_long_answers_are_kept_in_the_file_alone(tmp_path: Path) -> None:
+    for path in (None, tmp_path / "grades.sqlite"):
+        memory = GradeMemory(POLICY, size=10, path=path)
+        memory.put([("x" * 512, "g", EQUAL), ("x" * 513, "g", EQUAL)])
+        assert memory.get("x" * 512, "g") is not None
+        assert (memory.get("x" * 513, "g") is not None) is (path is not None)
+        memory.close()
+
+
 def test_a_grader_reads_what_another_wrote(tmp_path: Path) -> None:
     path = tmp_path / "grades.sqlite"
     responses, golds = [r"\boxed{0.5}", r"\boxed{x+1}", "no box"] * 2, ["1/2", "1+x", "3"] * 2
