@@ -42,6 +42,10 @@ MAX_PRECISION = 700
 MAX_SECONDS = 0.03
 """Of one evaluation, as estimated for a slow core; a comparison makes one to some thirty."""
 
+_GAMMA = ("factorial", "double_factorial", "binomial", "permutations")
+_COMPLEX_GAMMA = 500
+"""Calls of an ordinary function that the gamma function of a complex number costs."""
+_I = Constant("i")
 _GUARD_DIGITS = 60
 _FREE_DIGITS = 30  # that may be lost before the precision is raised
 _CANCELLED = 2.0
@@ -121,7 +125,8 @@ class _Meter:
                 self.calls += self.times
                 return self.power(base, exponent)
             case Call(function, arguments):
-                self.calls += self.times
+                is_slow = function in _GAMMA and any(one == _I for one, _ in walk(node))
+                self.calls += (_COMPLEX_GAMMA if is_slow else 1) * self.times
                 return self.call(function, [self.bound(argument) for argument in arguments])
             case Series():
                 return self.series(node)
@@ -155,6 +160,7 @@ class _Meter:
             size = _log10_factorial(high)
             return Bound(-_CANCELLED, size, size + 1, lost + max(high, 0.0))
         if function in ("binomial", "permutations"):
+            self.calls += 12 * self.times  # three factorials
             chosen = bounds[1].high
             size = _log10_choices(high, chosen, ordered=function == "permutations")
             factors = min(_ten_to(chosen), MAX_FACTORS)

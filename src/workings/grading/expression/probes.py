@@ -35,7 +35,7 @@ _DENOMINATORS = (101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157)
 def rational_points(names: list[str], *, in_pieces: bool = False) -> Iterator[Point]:
     """Points to try in turn; more of them, nearer and farther, for functions in pieces."""
     source = random.Random(SEED)
-    for scale, signs in (*_SCALES, *_MORE_SCALES) if in_pieces else _SCALES:
+    for scale, signs in (*_SCALES[:6], *_MORE_SCALES) if in_pieces else _SCALES:
         yield {
             name: signs[place % 2] * _rational(source, scale) for place, name in enumerate(names)
         }
