@@ -140,6 +140,12 @@ def test_a_refusal_says_why(text: str, reason: str) -> None:
     assert str(refused.value) == reason
 
 
+def test_the_gamma_function_is_refused_many_digits() -> None:
+    with pytest.raises(TooCostly, match="a factorial of a fraction to too many digits"):
+        real_value(parse_expression(r"(\frac{1}{3})!+10^{500}"))
+    assert real_value(parse_expression(r"(\frac{1}{3})!+10^{50}")) is not None
+
+
 def test_a_sum_of_a_thousand_terms_is_evaluated() -> None:
     found = real_value(parse_expression(r"\sum_{n=1}^{1000}\frac{1}{n(n+1)}"))
     assert found == Fraction(1000, 1001)

@@ -23,6 +23,7 @@ from workings.grading.expression.cost import MAX_EXACT_DIGITS, MAX_FACTORS
 from workings.grading.expression.tree import TooCostly
 
 _SNAP_DIGITS = 25
+_MOST_GAMMA_DIGITS = 350
 _HALF = Fraction(1, 2)
 
 
@@ -68,7 +69,7 @@ def _mod(mp: Context, value: Value, modulus: Value) -> Value:
 def _factorial(mp: Context, value: Value) -> Value:
     _limit(value)
     if not is_integer(value):
-        return mp.factorial(inexact(mp, value))
+        return _by_gamma(mp, "factorial", value)
     if value < 0:
         raise Undefined("the factorial of a negative integer")
     return Fraction(math.factorial(value.numerator))
@@ -77,7 +78,7 @@ def _factorial(mp: Context, value: Value) -> Value:
 def _double_factorial(mp: Context, value: Value) -> Value:
     _limit(value)
     if not is_integer(value):
-        return mp.fac2(inexact(mp, value))
+        return _by_gamma(mp, "fac2", value)
     if value < -1:
         raise Undefined("the double factorial of a negative integer")
     return Fraction(math.prod(range(value.numerator, 0, -2)))
@@ -95,7 +96,7 @@ def _binomial(mp: Context, total: Value, chosen: Value) -> Value:
         return divide(mp, ways, Fraction(math.factorial(chosen.numerator)))
     _limit(total)
     _limit(chosen)
-    return mp.binomial(inexact(mp, total), inexact(mp, chosen))
+    return _by_gamma(mp, "binomial", total, chosen)
 
 
 def _permutations(mp: Context, total: Value, chosen: Value) -> Value:
@@ -105,6 +106,12 @@ def _permutations(mp: Context, total: Value, chosen: Value) -> Value:
     if is_integer(chosen) and 0 <= chosen <= MAX_FACTORS:
         return multiply(mp, *(add(mp, total, Fraction(-step)) for step in range(int(chosen))))
     return divide(mp, _factorial(mp, total), _factorial(mp, add(mp, total, -chosen)))
+
+
+def _by_gamma(mp: Context, name: str, *values: Value) -> Value:
+    if mp.dps > _MOST_GAMMA_DIGITS:  # whose coefficients take seconds to work out
+        raise TooCostly("a factorial of a fraction to too many digits")
+    return getattr(mp, name)(*(inexact(mp, value) for value in values))
 
 
 def _limit(value: Value) -> None:
