@@ -39,7 +39,9 @@ class Measured:
 
     Attributes:
         sets: pairs by name of their set.
-        outcomes: by grader and set, in the order of the pairs.
+        outcomes: of Workings and math-verify, by grader and set, in the order of the pairs.
+        shared_sets: the part of the sets that every grader has graded.
+        shared_outcomes: of every grader, on the shared sets.
         rounds: by grader, the outcomes on the mix of every round.
         mix: name of the set that speed is measured on.
         bombs: name of the set of adversarial cases, which not every grader meets.
@@ -47,6 +49,8 @@ class Measured:
 
     sets: Mapping[str, Sequence[Pair]]
     outcomes: Mapping[str, Mapping[str, Sequence[Outcome]]]
+    shared_sets: Mapping[str, Sequence[Pair]]
+    shared_outcomes: Mapping[str, Mapping[str, Sequence[Outcome]]]
     rounds: Mapping[str, Sequence[Sequence[Outcome]]]
     mix: str
     bombs: str
@@ -105,12 +109,13 @@ def collect(measured: Measured, *, command: str, absent: Sequence[str] = ()) -> 
 
 def notes(measured: Measured) -> list[str]:
     """What a reader has to know to judge the numbers, one sentence or two each."""
-    calls = [f"{name}: {PEERS[name].note}" for name in measured.outcomes if PEERS[name].note]
+    calls = [f"{name}: {PEERS[name].note}" for name in measured.shared_outcomes if PEERS[name].note]
     return [
         "The pairs of a data set are made mechanically: every gold itself, one typographic variant "
         "of it, and one digit changed, in a box after about 1,200 characters of other text. The "
         "cases are hard by construction and say nothing about rates on ordinary responses; those "
-        "that are debatable are not counted.",
+        "that are debatable are not counted. Where all graders stand side by side, a data set is "
+        "a part of its pairs, evenly spaced.",
         "Speed is that of one process, one response at a time, counted from the response's text; "
         "Workings asks its worker process about some pairs and waits. Its cache is off, what the "
         "measured process remembers of texts is cleared before every grade, and each response is "
@@ -195,10 +200,10 @@ def _workers(rates: Rates | None) -> Iterator[Row]:
 
 
 def accuracies(measured: Measured) -> Iterator[Row]:
-    """One row for each grader and set."""
-    for name, by_set in measured.outcomes.items():
+    """One row for each grader and set, on the pairs that all have graded."""
+    for name, by_set in measured.shared_outcomes.items():
         for title, outcomes in by_set.items():
-            found = score(measured.sets[title], outcomes)
+            found = score(measured.shared_sets[title], outcomes)
             yield {
                 "name": f"{ACCURACY}: {title}, by {name}",
                 "value": found.accuracy,
@@ -226,7 +231,7 @@ def speeds(measured: Measured) -> Iterator[Row]:
 
 def long_waits(measured: Measured) -> Iterator[Row]:
     """How the graders fare with the adversarial cases."""
-    for name, by_set in measured.outcomes.items():
+    for name, by_set in measured.shared_outcomes.items():
         outcomes = by_set.get(measured.bombs, ())
         if not outcomes:
             continue
@@ -248,10 +253,10 @@ def by_style(measured: Measured) -> Iterator[Row]:
         name: [
             (pair.style, outcome.accepted)
             for title, outcomes in by_set.items()
-            for pair, outcome in zip(measured.sets[title], outcomes, strict=True)
+            for pair, outcome in zip(measured.shared_sets[title], outcomes, strict=True)
             if pair.kind == RESTYLED
         ]
-        for name, by_set in measured.outcomes.items()
+        for name, by_set in measured.shared_outcomes.items()
     }
     for style in sorted({style for style, _ in variants[OURS] if style is not None}):
         for name, found in variants.items():

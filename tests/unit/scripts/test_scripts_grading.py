@@ -109,7 +109,9 @@ def test_digits_that_need_not_matter_stay(gold: str, kept: str) -> None:
         assert kept in changed
 
 
-@pytest.mark.parametrize("gold", [r"1.09 \times 10^{0}", "1^n", r"\frac{0}{5}", "0/5", "(1)^{2}"])
+@pytest.mark.parametrize(
+    "gold", [r"1.09 \times 10^{0}", "1^n", r"\frac{0}{5}", "0/5", "(1)^{2}", "x_1"]
+)
 def test_a_gold_with_a_digit_that_is_free_is_left_alone(gold: str) -> None:
     from grading_pairs import with_a_digit_changed
 
@@ -271,6 +273,8 @@ def measured_of(**changes: Any) -> Any:
     fields = {
         "sets": {"mix": mix, "bombs": bombs},
         "outcomes": outcomes,
+        "shared_sets": {"mix": mix, "bombs": bombs},
+        "shared_outcomes": outcomes,
         "rounds": {name: [found["mix"]] * 3 for name, found in outcomes.items()},
         "mix": "mix",
         "bombs": "bombs",
