@@ -202,21 +202,36 @@ def recorded(task: Task, name: str) -> list[float]:
 
 
 def durations(done: Done) -> list[dict[str, Any]]:
-    """How long a run took, loading the model included and measuring not; starts have own rows."""
+    """How long a run took, loading the model included and measuring not; starts have own rows.
+
+    On a CPU also how long it kept the processor busy, which hardly depends on what else runs there.
+    """
     rows = []
     for method, runs in done.items():
-        whole = {task: outcome["seconds"] for task, outcome in runs.items() if outcome["seconds"]}
-        seconds = list(whole.values())
-        if not seconds:
-            continue
-        row = {
-            "name": f"time of a run, {method}",
-            "value": round(statistics.median(seconds)),
-            "unit": "s",
-            "n": len(seconds),
-            "seeds": [task.seed for task in whole],
-        }
-        if len(seconds) > 1:
-            row["note"] = f"median; from {min(seconds):.0f} to {max(seconds):.0f} s"
-        rows.append(row)
+        whole = {task: outcome for task, outcome in runs.items() if outcome["seconds"]}
+        seeds = [task.seed for task in whole]
+        kinds = {"time of a run": [outcome["seconds"] for outcome in whole.values()]}
+        if any(outcome["device"] == "cpu" for outcome in whole.values()):
+            kinds["processor time of a run"] = [
+                outcome["processor_seconds"] for outcome in whole.values()
+            ]
+        rows += [
+            duration(f"{kind}, {method}", seconds, seeds)
+            for kind, seconds in kinds.items()
+            if seeds
+        ]
     return rows
+
+
+def duration(name: str, seconds: Sequence[float], seeds: Sequence[int]) -> dict[str, Any]:
+    """One row: the median, and the range where there are several."""
+    row = {
+        "name": name,
+        "value": round(statistics.median(seconds)),
+        "unit": "s",
+        "n": len(seconds),
+        "seeds": list(seeds),
+    }
+    if len(seconds) > 1:
+        row["note"] = f"median; from {min(seconds):.0f} to {max(seconds):.0f} s"
+    return row

@@ -38,7 +38,7 @@ def run_task(task: Task) -> dict[str, Any]:
     if done is not None:
         return done
     set_threads(task.num_threads)
-    seconds = train(task)
+    took = train(task)
     stage = measure_stage(
         measuring_settings(task), test_problems(task), task.method, resulting_model(task)
     )
@@ -50,7 +50,8 @@ def run_task(task: Task) -> dict[str, Any]:
         "high": stage.accuracy.high,
         "num_problems": stage.accuracy.num_problems,
         "sampled": right_samples(sampled_groups(task)) if METHODS[task.method].sampled else None,
-        "seconds": seconds,
+        "seconds": took[0] if took else None,
+        "processor_seconds": took[1] if took else None,
         "device": device_name(task.device),
         "num_threads": task.num_threads,
         "environment": environment_report(),
@@ -60,13 +61,13 @@ def run_task(task: Task) -> dict[str, Any]:
     return outcome
 
 
-def train(task: Task) -> float | None:
+def train(task: Task) -> tuple[float, float] | None:
     """Run the task's training, or go on with it where it was stopped.
 
-    Returns the seconds it took, loading the model and sampling DPO's pairs included; None where
-    it went on, since it would be the time of a part.
+    Returns the seconds it took, and those of the processor over all threads, loading the model and
+    sampling DPO's pairs included; None where it went on, since it would be the time of a part.
     """
-    started = time.perf_counter()
+    started = time.perf_counter(), time.process_time()
     config = run_settings(task)
     begun_before = (run_folder(config) / CONFIG).is_file()
     if config.kind == "dpo":
@@ -74,7 +75,9 @@ def train(task: Task) -> float | None:
         if not pairs_file(task).is_file():
             write_pairs(task)
     run(config)
-    return None if begun_before else time.perf_counter() - started
+    if begun_before:
+        return None
+    return time.perf_counter() - started[0], time.process_time() - started[1]
 
 
 def run(config: Any) -> None:
