@@ -83,13 +83,13 @@ def _moved(relation: Relation, place: int) -> Node | None:
     return None if left is None or right is None else difference(right, left)
 
 
+_INDEX = re.compile(r"_([A-Za-z0-9])(?=[A-Za-z])")
 _MODULE = re.compile(r"(?<![a-zA-Z\\])(?:np|numpy|math|sympy|sp)\.(?=[a-z])")
-_CAPITALS = re.compile(r"(?<!overline\{)(?<!angle )(?<!angle)(?<![A-Z])[A-Z](?=[A-Z])")
 
 
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> Node | None:
     try:
-        return parse_expression(_CAPITALS.sub(r"\g<0> ", _MODULE.sub("", text)))
+        return parse_expression(_INDEX.sub(r"_{\1} ", _MODULE.sub("", text)))
     except Unreadable:
         return None

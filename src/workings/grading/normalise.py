@@ -14,6 +14,7 @@ _DROPPED = re.compile(
     r"|\\(?:vec|mathbf|boldsymbol)(?=\s+[a-zA-Z])"
     r"|\\(?:tiny|scriptsize|footnotesize|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])"
     r"|\\(?:displaystyle|textstyle|scriptstyle|limits|nolimits|rm|bf|it|tt|sf|cal)(?![a-zA-Z])"
+    r"|\\(?:checkmark|blacksquare|qed|square|Box)(?![a-zA-Z])\s*$"
     r"|\\(?:color|hspace|vspace|phantom)\s*\*?\{[^{}]{0,64}\}"
     r"|\\textcolor\s*\{[^{}]{0,64}\}|\\tag\s*\*?\{[^{}]{0,64}\}"
     r"|\$|\\[()\[\]]"
@@ -39,6 +40,9 @@ _UNIT_VECTOR = re.compile(
 _HTML_SCRIPT = re.compile(r"<su([pb])>([^<]{1,40})</su[pb]>")
 _ENTITY = re.compile(r"&(?:[a-zA-Z]+\d?|#\d+);")
 _TEXT_STOP = re.compile(r"\\text\s*\{\s*[.,;]\s*\}\s*$")
+_BARE_OVER = re.compile(
+    r"^\s*(-?)\s*([^{}\\+=,-]{1,40}?)\s*\\over(?![a-zA-Z])\s*([^{}\\+=,-]{1,40})$"
+)
 _OVER = re.compile(r"\{([^{}]{1,200}?)\\over(?![a-zA-Z])([^{}]{1,200})\}")
 _STYLE_GROUP = re.compile(
     r"\\(?P<text>text|textbf|textit|textrm|textsf|texttt|textnormal|mbox|mathrm)\s*\{"
@@ -93,7 +97,7 @@ def normalise(text: str) -> str:
     if "\\choose" in text:
         text = _CHOOSE.sub(r"\\binom{\g<n>}{\g<k>}", text)
     if "\\over" in text:
-        text = _OVER.sub(r"\\frac{\1}{\2}", text)
+        text = _BARE_OVER.sub(r"\1\\frac{\2}{\3}", _OVER.sub(r"\\frac{\1}{\2}", text))
     trimmed = _trim(_TEXT_STOP.sub("", text))
     peeled = peel(trimmed) or ""
     return peeled if peeled == trimmed else _trim(peeled)

@@ -19,8 +19,9 @@ NumberKind = Literal["integer", "decimal", "exact"]
 
 _UNSIGNED_INTEGER = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
 _DECIMAL = rf"(?:{_UNSIGNED_INTEGER}(?:\.\d*)?|\.\d+)"
+_CURRENCY = r"(?:US|HK|A)?\\\$|Rs\.?|(?:\\text\{\s*)?(?:USD|EUR|GBP|CNY|RMB|INR)(?:\s*\})?|[€£¥₩₹]"
 _NUMERAL = re.compile(
-    rf"""(?P<sign>[+-]?)\s*(?P<currency>(?:US|HK|A)?\\\$|Rs\.?|[€£¥₩₹])?\s*(?P<sign2>[+-]?)\s*
+    rf"""(?P<sign>[+-]?)\s*(?P<currency>{_CURRENCY})?\s*(?P<sign2>[+-]?)\s*
     (?:
         (?P<whole>{_UNSIGNED_INTEGER})?\s*\\frac\{{\s*(?P<num>[+-]?\s*{_DECIMAL})\s*\}}
             \{{\s*(?P<den>[+-]?\s*{_DECIMAL})\s*\}}
@@ -53,7 +54,9 @@ _SCALE = re.compile(
     rf"\s*(?:\\text\s*\{{\s*(?P<text>{_SCALE_WORD})(?![A-Za-z])\s*(?P<closed>\}})?"
     rf"|(?P<bare>{_SCALE_WORD})(?![A-Za-z]))",
 )
+_CODE = re.compile(r"(?:\\text\{\s*)?([A-Z]{3})(?:\s*\})?")
 _CURRENCIES = {
+    "USD": "dollar", "EUR": "euro", "GBP": "gbp", "CNY": "yuan", "RMB": "yuan", "INR": "rupee",
     "\\$": "dollar", "US\\$": "usd", "HK\\$": "hkd", "A\\$": "aud", "Rs": "rupee", "€": "euro",
     "£": "gbp", "¥": "yuan", "₩": "won", "₹": "rupee",
 }  # fmt: skip
@@ -212,7 +215,7 @@ def read_tail(tail: str, currency: str | None = None) -> tuple[bool, Unit | None
     >>> read_tail(r"\%"), read_tail(r"\text{ apples}")[1].name, read_tail("x"), read_tail("abc")
     ((True, None), 'apples', None, None)
     """
-    unit = read_unit(_CURRENCIES[currency.rstrip(".")]) if currency else None
+    unit = read_unit(_CURRENCIES[_CODE.sub(r"\1", currency).rstrip(".")]) if currency else None
     if not tail.strip():
         return False, unit
     if tail.lstrip().startswith(("\\cdot", "*", "\\times", "-")):

@@ -86,7 +86,7 @@ _IN_TEXT_FUNCTION = re.compile(
 _EXCEPT = re.compile(
     r"(?:all|any) (?:real )?(?:numbers|values|x)(?: x)? (?:except|other than|but)(?: for)?\s+(.+)"
 )
-_DOTS = re.compile(r"(\d*\.\d*?(\d)\2{2,})\s*(?:\\(?:l|c)?dots(?![a-zA-Z])|\.\.\.|…)")
+_DOTS = re.compile(r"(\d*\.\d*?)(\d{1,4}?)\2{2,}\s*(?:\\(?:l|c)?dots(?![a-zA-Z])|\.\.\.|…)")
 _UNIT_TOKEN = (
     r"(?:\\text\s*\{[^{}]*\}|\\?%|\^\s*\{?\s*\\circ\s*\}?|\^\s*\{?\s*-?\s*\d\s*\}?|\s|/\s*[a-zA-Z]{0,4}"
     r"|\\cdot(?![a-z]))"

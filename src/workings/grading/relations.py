@@ -41,7 +41,7 @@ _NAME = re.compile(
     rf"|(?:\||\\\|)\s*{_MARK}(?:\s*\\c[ua]p\s*{_MARK})*\s*(?:\||\\\|)"
     r"|\\frac\{(?:d|\\partial)[^{}]{0,8}\}\{(?:d|\\partial)[^{}]{1,8}\}"
     rf"|\(\s*{_MARK}(?:\s*,\s*{_MARK}){{1,7}}\s*\)"
-    r"|\\(?:angle|triangle)\s*[A-Z]{1,3}"
+    r"|m?\s*\\(?:angle|triangle)\s*[A-Z]{1,3}|m\s*\\angle\s*[A-Z]{1,3}"
 )
 _ARGUMENT = re.compile(r"\(\\?[a-z]+(?:,[a-z]+)*\)$")
 """Of a function: "f(x)" and "f(t)" are named f, but "Q(50)" is not "Q(80)"."""

@@ -19,6 +19,7 @@ from workings.grading.answers import (
     Infinity,
     Meaning,
     Ratio,
+    Relation,
     Residues,
     Words,
     kind_of,
@@ -29,6 +30,7 @@ from workings.grading.residues import read_residues_leniently
 from workings.grading.units import Unit
 
 _ANGLES = {(("angle", 1),), (("radian", 1),)}
+_SAYING = re.compile(r"(?:\w+ ){1,5}(?:is|are|was|were) (?:(?:an?|the) )?(?P<said>[^,;]+)")
 _MATHEMATICS = re.compile(r"[\d=<>\\^]")
 
 
@@ -56,7 +58,9 @@ def choices(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
 
 
 def plain_numbers(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
-    """Numbers, with their units; a ratio beside a fraction."""
+    """Numbers, with their units; a ratio beside a fraction; base ten said or unsaid."""
+    if isinstance(answer, Number) or isinstance(gold, Number):
+        answer, gold = _without_base_ten(answer), _without_base_ten(gold)
     if isinstance(answer, Ratio) and isinstance(gold, Number):
         return _ratio_and_number(answer, gold)
     if isinstance(answer, Number) and isinstance(gold, Ratio):
@@ -114,6 +118,12 @@ def _as_residues(answer: Answer) -> Residues | None:
     return None
 
 
+def _without_base_ten(answer: Answer) -> Answer:
+    if isinstance(answer, Based) and answer.base == 10 and answer.digits.lstrip("-").isdecimal():
+        return Number(value=Fraction(answer.digits), kind="integer")
+    return answer
+
+
 def short_forms(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
     """Times, ratios, numerals in a base, infinity and phrases."""
     for kind in (Based, Clock, Ratio, Infinity, Meaning):
@@ -132,6 +142,8 @@ def short_forms(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
     if isinstance(answer, shapes) or isinstance(gold, shapes):
         if isinstance(answer, (Expression, Infinity)) and isinstance(gold, (Expression, Infinity)):
             return None
+        if isinstance(answer, Relation) or isinstance(gold, Relation):
+            return None
         return Outcome(False, "structure", f"{kind_of(answer)} is not {kind_of(gold)}")
     return None
 
@@ -143,6 +155,8 @@ def words(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
     if isinstance(answer, Words) and isinstance(gold, Words):
         if _joined(answer.spoken) == _joined(gold.spoken):
             return Outcome(True, "structure", "the same words")
+        if _is_said_of_something(answer.spoken, gold.spoken):
+            return Outcome(True, "structure", "a sentence that ends in the same words")
         if answer.head or gold.head:
             return _heads(answer, gold)
         return Outcome(False, "structure", "other words")
@@ -152,6 +166,12 @@ def words(answer: Answer, gold: Answer, _: Comparer) -> Outcome | None:
         if _joined(spoken) == _joined(text.lower()):
             return Outcome(True, "structure", "the same words")
     return Outcome(False, "structure", f"{kind_of(answer)} is not {kind_of(gold)}")
+
+
+def _is_said_of_something(answer: str, gold: str) -> bool:
+    """True for "the lines are parallel" beside "parallel", without a doubt or a second answer."""
+    match = _SAYING.fullmatch(answer)
+    return match is not None and _joined(match["said"]) == _joined(gold)
 
 
 def _heads(answer: Words, gold: Words) -> Outcome:

@@ -16,6 +16,10 @@ _SAMPLES = (
     (r"\frac{\sqrt{8}}{2}", r"\sqrt{2}"),
     (r"x^2+2x+1", r"(x+1)^2"),
     (r"\{1,\sqrt{2}\}", r"\{\sqrt{2},1\}"),
+    (
+        r"(\frac{1}{3})!+e^{\sqrt{2}}+\ln 3+\arctan 2",
+        r"\arctan 2+\ln 3+e^{\sqrt{2}}+(\frac{1}{3})!",
+    ),
     (r"\sin(x)+\frac{\pi}{3}", r"\frac{\pi}{3}+\sin x"),
 )
 
