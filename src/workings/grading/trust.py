@@ -50,7 +50,12 @@ def may_ask_peer(answer: str, gold: str) -> bool:
     """
     for text in (answer, gold):
         macros = {match[1] for match in _MACRO.finditer(text) if match[1]}
-        if _NOT_FOR_PEER.search(text) or not macros <= _PEER_READS or not stands_for_numbers(text):
+        if (
+            text.count("=") > 1
+            or _NOT_FOR_PEER.search(text)
+            or not macros <= _PEER_READS
+            or not stands_for_numbers(text)
+        ):
             return False
     letters = [set(_MACRO.sub(" ", text)) & _LETTERS for text in (answer, gold)]
     return letters[0] == letters[1]
