@@ -82,6 +82,19 @@ def test_a_server_that_ends_at_once_is_an_error(monkeypatch: pytest.MonkeyPatch)
 
 
 @both
+@pytest.mark.parametrize("program", ["", "/no/such/python"])
+def test_an_interpreter_that_is_not_there_is_named(
+    program: str, make_launcher: MakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = make_pool(make_launcher)
+    monkeypatch.setattr(sys, "executable", program)
+    with pytest.raises(GradingError, match="cannot start a process of") as caught:
+        pool.run([echo()])
+    assert caught.value.hint == "sys.executable must be the path of a Python interpreter"
+    pool.close()
+
+
+@both
 def test_a_worker_that_never_gets_ready_is_given_up(
     make_launcher: MakeLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -352,6 +353,49 @@ def test_a_second_interrupt_during_the_clean_up_costs_no_worker(
         pool.close()
 
 
+@pytest.mark.slow
+def test_interrupts_at_any_moment_leave_the_pool_usable(tmp_path: Path) -> None:
+    output = run_script(
+        tmp_path,
+        f"""
+        import random, signal, sys
+        sys.path[:] = {[*map(str, sys.path)]!r}
+        from hostile import echo, fork_server
+        from workings.grading.workers.pool import WorkerPool
+
+        armed = False
+
+        def interrupt(*_):
+            if armed:
+                raise KeyboardInterrupt
+
+        signal.signal(signal.SIGALRM, interrupt)
+        pool = WorkerPool(num_workers=2, deadline_seconds=30.0, launcher=fork_server())
+        tasks = [echo(n) for n in range(30)]
+        expected = [{{"value": n}} for n in range(30)]
+        chance = random.Random(0)
+        num_interrupts = 0
+        for turn in range(300):
+            again = chance.choice([0, 0, 0.0004])
+            try:
+                armed = True
+                signal.setitimer(signal.ITIMER_REAL, 0.003 * chance.random(), again)
+                pool.run(tasks)
+                armed = False
+            except KeyboardInterrupt:
+                armed = False
+                num_interrupts += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if turn % 150 == 149:
+                assert [reply.answer for reply in pool.run(tasks)] == expected
+        assert pool.lent_pids() == []
+        assert len(pool._launcher.workers) < 12
+        print(num_interrupts > 30)
+        """,
+    )
+    assert output == "True\n"
+
+
 def test_many_threads_share_few_workers(pool: WorkerPool) -> None:
     results: dict[int, list[Any]] = {}
 
@@ -393,7 +437,7 @@ def test_the_death_of_the_parent_leaves_no_process_even_in_the_middle_of_a_bomb(
         tmp_path,
         f"""
         import os, sys, threading, time
-        sys.path[:] = {[*map(str, __import__("sys").path)]!r}
+        sys.path[:] = {[*map(str, sys.path)]!r}
         from hostile import echo, fork_server
         from workings.grading.workers.pool import WorkerPool
 
@@ -436,7 +480,7 @@ def test_an_end_without_closing_leaves_no_process(tmp_path: Path) -> None:
         tmp_path,
         f"""
         import sys
-        sys.path[:] = {[*map(str, __import__("sys").path)]!r}
+        sys.path[:] = {[*map(str, sys.path)]!r}
         from hostile import echo, fork_server
         from processes import descendants
         from workings.grading.workers.pool import WorkerPool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import selectors
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -49,7 +50,7 @@ class Reply:
 class Lender(Protocol):
     """The pool, as a batch sees it."""
 
-    def lend(self, borrower: object, *, block: bool) -> Worker | None:
+    def lend(self, borrower: Batch, *, block: bool) -> Worker | None:
         """A worker for `borrower` alone; None where `block` is False and none is free."""
         ...
 
@@ -65,7 +66,7 @@ class Lender(Protocol):
         """Kill a lent worker."""
         ...
 
-    def release(self, borrower: object) -> None:
+    def release(self, borrower: Batch) -> None:
         """Discard whatever `borrower` still has."""
         ...
 
@@ -100,7 +101,10 @@ class Batch:
     Use it in a `with` block: its end, by an exception too, gives all workers back.
     """
 
-    def __init__(self, lender: Lender, *, deadline_seconds: float) -> None:
+    def __init__(
+        self, lender: Lender, *, deadline_seconds: float, thread: threading.Thread
+    ) -> None:
+        self.thread = thread
         self._lender = lender
         self._deadline_seconds = deadline_seconds
         self._num_jobs = 0

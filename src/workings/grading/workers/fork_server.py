@@ -29,7 +29,7 @@ class ForkServer:
         self._lock = threading.Lock()
         self._owner = os.getpid()
         self._numbers = itertools.count()
-        self._workers: set[Worker] = set()
+        self.workers: set[Worker] = set()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._has_been_ready = False
@@ -40,13 +40,13 @@ class ForkServer:
             for _ in range(2):
                 control = self._control or self._start()
                 ours, theirs = channel_pair()
-                number = next(self._numbers)
-                frame = zygote.FRAME.pack(zygote.FORK, number)
+                worker = Worker(ours, next(self._numbers))
+                self.workers.add(worker)
+                frame = zygote.FRAME.pack(zygote.FORK, worker.number)
                 with theirs, suppress(OSError):
                     socket.send_fds(control, [frame], [theirs.fileno()], _NO_SIGNAL)
-                    worker = Worker(ours, number)
-                    self._workers.add(worker)
                     return worker
+                self.workers.discard(worker)
                 ours.close()
                 self._raise_fault()
                 self._stop()  # it was killed: start another, once
@@ -56,7 +56,7 @@ class ForkServer:
         """Have the server kill one worker, and wait for it."""
         worker.channel.close()
         with self._lock, suppress(OSError):  # a server that is gone took its workers with it
-            self._workers.discard(worker)
+            self.workers.discard(worker)
             if self._control is not None:
                 self._control.sendall(zygote.FRAME.pack(zygote.KILL, worker.number), _NO_SIGNAL)
 
@@ -67,7 +67,7 @@ class ForkServer:
 
     def renewed(self) -> ForkServer:
         """Another server, for a forked copy of this process."""
-        for worker in self._workers:
+        for worker in self.workers:
             worker.channel.close()
         if self._control is not None:
             self._control.close()
@@ -81,19 +81,24 @@ class ForkServer:
             return  # a forked copy of the parent owns none of it
         with self._lock:
             self._stop()
-            for worker in self._workers:
+            for worker in self.workers:
                 worker.channel.close()
-            self._workers.clear()
+            self.workers.clear()
 
     def _start(self) -> socket.socket:
         ours, theirs = socket.socketpair()
         handle = theirs.fileno()
-        with theirs:
-            self._process = start_python(
-                f"from workings.grading.workers.zygote import main; "
-                f"main({handle}, {os.getpid()}, {self._handler!r}, {self._memory_bytes})",
-                handle,
-            )
+        code = (
+            f"from workings.grading.workers.zygote import main; "
+            f"main({handle}, {os.getpid()}, {self._handler!r}, {self._memory_bytes})"
+        )
+        try:
+            self._process = start_python(code, handle)
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
         self._control = ours
         self._has_been_ready = False
         return ours

@@ -19,7 +19,7 @@ class FreshInterpreters:
         self._lock = threading.Lock()
         self._owner = os.getpid()
         self._numbers = itertools.count()
-        self._workers: set[Worker] = set()
+        self.workers: set[Worker] = set()
         self._dying: list[subprocess.Popen[bytes]] = []
 
     def launch(self) -> Worker:
@@ -27,21 +27,26 @@ class FreshInterpreters:
         with self._lock:  # no second child may inherit this one's end of the channel
             ours, theirs = channel_pair()
             handle = theirs.fileno()
-            with theirs:
-                process = start_python(
-                    f"from workings.grading.workers.worker import main; "
-                    f"main({handle}, {self._handler!r}, {self._memory_bytes})",
-                    handle,
-                )
+            code = (
+                f"from workings.grading.workers.worker import main; "
+                f"main({handle}, {self._handler!r}, {self._memory_bytes})"
+            )
+            try:
+                process = start_python(code, handle)
+            except BaseException:
+                ours.close()
+                raise
+            finally:
+                theirs.close()
             worker = Worker(ours, next(self._numbers), process=process)
-            self._workers.add(worker)
+            self.workers.add(worker)
             return worker
 
     def retire(self, worker: Worker) -> None:
         """Kill one worker; it is waited for later, since freeing its memory may take long."""
         worker.channel.close()
         with self._lock:
-            self._workers.discard(worker)
+            self.workers.discard(worker)
             if worker.process is not None:
                 worker.process.kill()
                 self._dying.append(worker.process)
@@ -52,7 +57,7 @@ class FreshInterpreters:
 
     def renewed(self) -> FreshInterpreters:
         """Others, for a forked copy of this process."""
-        for worker in self._workers:
+        for worker in self.workers:
             worker.channel.close()
             if worker.process is not None:
                 worker.process.poll()  # it is no child of the copy: forget it
@@ -64,7 +69,7 @@ class FreshInterpreters:
         """Kill all workers."""
         if self._owner != os.getpid():
             return
-        for worker in list(self._workers):
+        for worker in list(self.workers):
             self.retire(worker)
         for process in self._dying:
             process.wait()

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
+from workings.errors import GradingError
 from workings.grading.workers.channel import SEND_SECONDS, Channel
 
 START_SECONDS = 120.0
@@ -54,7 +55,12 @@ class Worker:
 
 
 class Launcher(Protocol):
-    """Makes and ends workers; safe to use from any thread."""
+    """Makes and ends workers; safe to use from any thread.
+
+    `workers` are those that were launched and not retired.
+    """
+
+    workers: set[Worker]
 
     def launch(self) -> Worker:
         """A new worker, which may still be starting; GradingError where none can be had."""
@@ -94,16 +100,22 @@ def start_python(code: str, handle: int) -> subprocess.Popen[bytes]:
     }
     if sys.platform == "win32":
         os.set_handle_inheritable(handle, True)
-    return subprocess.Popen(
-        [sys.executable, "-c", f"import sys; sys.path[:] = {path!r}; {code}"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment | {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
-        close_fds=sys.platform != "win32",
-        pass_fds=() if sys.platform == "win32" else (handle,),
-        start_new_session=True,
-    )
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-c", f"import sys; sys.path[:] = {path!r}; {code}"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment | {"PYTHONHASHSEED": "0", "OMP_NUM_THREADS": "1"},
+            close_fds=sys.platform != "win32",
+            pass_fds=() if sys.platform == "win32" else (handle,),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise GradingError(
+            f"the grader cannot start a process of {sys.executable or 'this Python'!r}: {error}",
+            hint="sys.executable must be the path of a Python interpreter",
+        ) from error
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

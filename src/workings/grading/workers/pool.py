@@ -44,7 +44,7 @@ class WorkerPool:
     _lock: threading.RLock
     _waiting: deque[threading.Condition]
     _idle: list[Worker]
-    _lent: dict[Worker, object]
+    _lent: dict[Worker, weakref.ref[Batch]]
     _reserve: list[Worker]
     _most_lent: int
 
@@ -74,8 +74,16 @@ class WorkerPool:
             return batch.replies()
 
     def batch(self) -> Batch:
-        """Tasks that are sent while the caller still looks for more; use it in a `with` block."""
-        return Batch(self, deadline_seconds=self._deadline_seconds)
+        """Tasks that are sent while the caller still looks for more; use it in a `with` block.
+
+        A thread has one at a time: what an earlier one still has is taken back.
+        """
+        thread = threading.current_thread()
+        if self._lent:
+            with self._lock:
+                for borrower in self._borrowers():
+                    borrower.is_over |= borrower.thread is thread
+        return Batch(self, deadline_seconds=self._deadline_seconds, thread=thread)
 
     def start(self) -> None:
         """Begin to start the first worker, and do not wait for it."""
@@ -115,7 +123,7 @@ class WorkerPool:
             ready = [worker for worker in self._reserve if worker.is_usable()]
             return [worker.pid for worker in ready if worker.pid is not None]
 
-    def lend(self, borrower: object, *, block: bool) -> Worker | None:
+    def lend(self, borrower: Batch, *, block: bool) -> Worker | None:
         """A worker of the borrower's own; None where none is free, or others have waited longer."""
         with self._lock:
             if self._waiting or not self._is_available():
@@ -124,9 +132,8 @@ class WorkerPool:
                 self._wait_for_turn()
             self._check_open()
             worker = self._next_worker()
-            self._lent[worker] = borrower
-            if worker in self._idle:
-                self._idle.remove(worker)
+            self._lent[worker] = weakref.ref(borrower)
+            self._forget_unlent(worker)
             if self._most_lent:  # the very first has the machine for itself while it starts
                 self._fill_reserve()
             return worker
@@ -149,19 +156,18 @@ class WorkerPool:
     def discard(self, worker: Worker) -> None:
         """Kill a worker; one in reserve takes its place."""
         with self._lock:
-            if worker in self._idle:
-                self._idle.remove(worker)
-            self._lent.pop(worker, None)
             self._launcher.retire(worker)
+            self._forget_unlent(worker)
+            self._lent.pop(worker, None)
             self._fill_reserve()
             self._call_next()
 
-    def release(self, borrower: object) -> None:
+    def release(self, borrower: Batch) -> None:
         """Discard whatever `borrower` still has: there may be answers on its way."""
         with self._lock:
-            held = [worker for worker, owner in self._lent.items() if owner is borrower]
-        for worker in held:
-            self.discard(worker)
+            held = [worker for worker, owner in self._lent.items() if owner() is borrower]
+            if held:
+                self._take_back(held)
 
     def check(self) -> None:
         """Raise GradingError where it is known that no worker can start."""
@@ -180,12 +186,13 @@ class WorkerPool:
     def _wait_for_turn(self) -> None:
         """Wait until a worker is available and nobody has waited longer."""
         turn = threading.Condition(self._lock)
-        self._waiting.append(turn)
         try:
+            self._waiting.append(turn)
             while not self._closed and (self._waiting[0] is not turn or not self._is_available()):
                 turn.wait(_LOOK_SECONDS)
         finally:
-            self._waiting.remove(turn)
+            if turn in self._waiting:
+                self._waiting.remove(turn)
             self._call_next()
 
     def _call_next(self) -> None:
@@ -197,22 +204,38 @@ class WorkerPool:
             raise GradingError("the grader is closed", hint="close it after its last use")
 
     def _is_available(self) -> bool:
-        for borrower in set(self._lent.values()):
-            if getattr(borrower, "is_over", False):  # its own release was interrupted
-                self.release(borrower)
+        owners = [(worker, owner()) for worker, owner in self._lent.items()]
+        held = [worker for worker, owner in owners if owner is None or owner.is_over]
+        if held:  # an interrupt came before they were given back
+            self._take_back(held)
         return bool(self._idle) or len(self._lent) < self.num_workers
 
-    def _next_worker(self) -> Worker:
-        """An idle worker, one in reserve, or a new one; the dead are retired on the way."""
-        while self._idle:
-            if self._idle[-1].is_usable():
-                return self._idle[-1]
-            self._launcher.retire(self._idle.pop())
-        while self._reserve:
-            worker = self._reserve.pop(0)
-            if worker.is_usable():
-                return worker
+    def _take_back(self, held: Sequence[Worker]) -> None:
+        """Discard these, and what an interrupt has lost on its way into or out of a list."""
+        for worker in held:
+            self.discard(worker)
+        for worker in self._launcher.workers - {*self._idle, *self._reserve, *self._lent}:
             self._launcher.retire(worker)
+
+    def _borrowers(self) -> list[Batch]:
+        found = (owner() for owner in self._lent.values())
+        return [borrower for borrower in found if borrower is not None]
+
+    def _forget_unlent(self, worker: Worker) -> None:
+        for workers in (self._idle, self._reserve):
+            if worker in workers:
+                workers.remove(worker)
+
+    def _next_worker(self) -> Worker:
+        """An idle worker, one in reserve, or a new one; the dead are retired on the way.
+
+        It stays listed where it was until it is lent: an interrupt must not lose it in between.
+        """
+        for workers, first in ((self._idle, -1), (self._reserve, 0)):
+            while workers:
+                if workers[first].is_usable():
+                    return workers[first]
+                self._launcher.retire(workers.pop(first))
         return self._launcher.launch()
 
     def _fill_reserve(self) -> None:
