@@ -53,7 +53,8 @@ DATASETS = {
     "Gaokao 2023": ("gaokao2023en", None),
 }
 CASES = {"visible cases": VISIBLE_CASES, "own cases": OWN_CASES}
-EVERY = 4  # pair of a data set is graded by the others too; the kinds alternate by three
+GRADED_BY_ALL = (MIX, "visible cases", BOMBS)
+EVERY = 4  # pair of the other sets is graded by all; kinds of pairs alternate by three
 MAIN = (OURS, MATH_VERIFY)
 QUICK_PAIRS = 24
 REPEATS = 3
@@ -202,7 +203,7 @@ def measure(names: Sequence[str], *, repeats: int, jobs: int, quick: bool) -> Me
     for title, pairs in sets.items():
         say(f"{title}: {len(pairs):,} pairs")
     rounds = in_rounds(names, sets[MIX], repeats=repeats)
-    steps = {title: EVERY if title in DATASETS else 1 for title in sets}
+    steps = {title: 1 if title in GRADED_BY_ALL else EVERY for title in sets}
     others = {title: pairs for title, pairs in sets.items() if title != MIX}
     some = {title: pairs[:: steps[title]] for title, pairs in others.items()}
     tasks = {name: others if name in MAIN else some for name in names}

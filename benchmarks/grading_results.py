@@ -114,8 +114,8 @@ def notes(measured: Measured) -> list[str]:
         "The pairs of a data set are made mechanically: every gold itself, one typographic variant "
         "of it, and one digit changed, in a box after about 1,200 characters of other text. The "
         "cases are hard by construction and say nothing about rates on ordinary responses; those "
-        "that are debatable are not counted. Where all graders stand side by side, a data set is "
-        "a part of its pairs, evenly spaced.",
+        "that are debatable are not counted. Where all graders stand side by side, every fourth "
+        "pair is taken of all sets but the mix, the visible and the adversarial cases.",
         "Speed is that of one process, one response at a time, counted from the response's text; "
         "Workings asks its worker process about some pairs and waits. Its cache is off, what the "
         "measured process remembers of texts is cleared before every grade, and each response is "
