@@ -199,6 +199,7 @@ def import_seconds(*, repeats: int) -> list[float]:
 
 def measure(names: Sequence[str], *, repeats: int, jobs: int, quick: bool) -> Measured:
     """Everything that the results are made of."""
+    load = os.getloadavg()[0]
     sets = read_sets(quick=quick)
     for title, pairs in sets.items():
         say(f"{title}: {len(pairs):,} pairs")
@@ -228,6 +229,7 @@ def measure(names: Sequence[str], *, repeats: int, jobs: int, quick: bool) -> Me
             pairs_for_workers(quick=quick), repeats=1 if quick else SCALING_REPEATS
         ),
         import_seconds=import_seconds(repeats=repeats),
+        load=load,
     )
 
 

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
@@ -36,8 +37,10 @@ def _benchmarks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_examples_in_the_docstrings() -> None:
     import grading_pairs
+    import grading_styles
 
-    assert doctest.testmod(grading_pairs).failed == 0
+    for module in (grading_pairs, grading_styles):
+        assert doctest.testmod(module).failed == 0
 
 
 def test_a_gold_gives_itself_a_variant_and_a_changed_digit() -> None:
@@ -119,7 +122,7 @@ def test_a_gold_with_a_digit_that_is_free_is_left_alone(gold: str) -> None:
 
 
 def test_the_style_that_is_named_makes_the_variant() -> None:
-    from grading_pairs import GENERAL_STYLES, PARTICULAR_STYLES, restyled
+    from grading_styles import GENERAL_STYLES, PARTICULAR_STYLES, restyled
 
     styles = {
         style.__name__.replace("_", " "): style for style in PARTICULAR_STYLES + GENERAL_STYLES
@@ -280,6 +283,7 @@ def measured_of(**changes: Any) -> Any:
         "bombs": "bombs",
         "workers": Rates(num_pairs=7, one=[100.0, 110.0, 90.0], two=[180.0, 190.0, 170.0]),
         "import_seconds": [0.2, 0.25, 0.21],
+        "load": 0.123,
     }
     return Measured(**(fields | changes))
 
@@ -312,6 +316,19 @@ def test_results_hold_the_promises_and_every_grader() -> None:
     assert rows["typographic variants accepted: math-verify, by in bold (1)"]["value"] == 0
     assert rows["time to import grade"]["value"] == 0.21
     assert content["versions"]["mathruler"] == "not installed"
+    assert content["machine"]["load_before"] == 0.12
+
+
+def test_full_stops_are_told_apart() -> None:
+    from grading_results import notes
+
+    measured = measured_of()
+    told = notes(measured)
+    assert any("3 pairs, Workings has 100 % right and math-verify 33.33 %" in n for n in told)
+    first, second, third = measured.sets["mix"]
+    mix = [first, replace(second, style="with a full stop"), third]
+    told = notes(measured_of(sets={"mix": mix, "bombs": measured.sets["bombs"]}))
+    assert any("2 pairs, Workings has 100 % right and math-verify 50 %" in line for line in told)
 
 
 def test_the_report_shows_tables_by_grader_in_full_only() -> None:
