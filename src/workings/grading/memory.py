@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workings.grading.cache import LruCache
 from workings.grading.policy import GradingPolicy
-from workings.grading.store import GradeStore
 from workings.types import Grade, Verdict
+
+if TYPE_CHECKING:
+    from workings.grading.store import GradeStore
 
 NEVER_KEPT = frozenset([Verdict.TIMEOUT, Verdict.INTERNAL_ERROR])
 """Verdicts that the same pair need not get again."""
@@ -28,7 +31,11 @@ class GradeMemory:
     def __init__(self, policy: GradingPolicy, *, size: int, path: Path | None = None) -> None:
         self._longest = policy.max_answer_length
         self._cache: LruCache[Grade] = LruCache(size)
-        self._store = GradeStore(path, policy) if path is not None else None
+        self._store: GradeStore | None = None
+        if path is not None:
+            from workings.grading.store import GradeStore  # needs SQLite, which few graders do
+
+            self._store = GradeStore(path, policy)
 
     def get(self, answer: str, gold: str) -> Grade | None:
         """The grade of the pair, None where it is not known."""
