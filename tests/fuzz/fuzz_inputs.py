@@ -61,7 +61,7 @@ def answer(random: Random) -> str:
     elif kind < 0.9:
         text = "".join(random.choices(PIECES, k=random.randint(1, 30)))
     else:
-        text = hard(random, random.choice((10, 60, 300, 1000)))
+        text = hard(random, random.choice((20, 100, 500, 1000, 4000)))
     for _ in range(random.choice((0, 0, 1, 1, 2, 5))):
         text = mutated(text, random)
     return text[:6000]
@@ -124,9 +124,24 @@ def structure(random: Random) -> str:
     )  # fmt: skip
 
 
-def hard(random: Random, size: int) -> str:
-    """One construction repeated `size` times: what makes careless code slow or deep."""
-    piece = random.choice(PIECES)
+def hard(random: Random, length: int) -> str:
+    """A few constructions repeated up to about `length` characters: slow or deep for careless code.
+
+    What is repeated does not depend on `length`, so that one seed gives one shape in any size.
+    """
+    shapes = [_shape(random) for _ in range(random.choice((1, 1, 2, 2, 3)))]
+    between = [random.choice((".", ",", " ", "=", "x", "\\", *PIECES)) for _ in shapes]
+    size = length // len(shapes)
+    text = ""
+    for (opening, inner, closing), behind in zip(shapes, between, strict=True):
+        count = max(1, size // max(1, len(opening + closing)))
+        text += opening * count + inner + closing * count + behind
+    return text
+
+
+def _shape(random: Random) -> tuple[str, str, str]:
+    """What opens, stands inside and closes, each repeated but the middle one."""
+    piece, other = random.choice(PIECES), random.choice(PIECES)
     inner = random.choice(("1", "x", "", piece))
     opening, closing = random.choice(
         (
@@ -134,12 +149,13 @@ def hard(random: Random, size: int) -> str:
             (r"\left(", r"\right)"), (r"\text{", "}"), ("|", "|"), (r"\{", r"\}"), ("-", ""),
             ("", "!"), ("1,", ""), (r"\boxed{", "}"), (r"\sin ", ""), ("1+", ""), ("1:", ""),
             (r"x^{2}", ""), ("$", ""), (r"\begin{cases} 1 & ", r"\end{cases}"), ("and ", ""),
-            (r"\overline{", "}"), ("9", ""), (" ", ""), (r"\pm ", ""), ("<", ""), (r"\cup ", ""),
-            ("f(", ")"), (r"\log_{", "}"), ("10^", ""), (",", ""), (".", ""), ("'", ""), ("一", ""),
-            (piece, random.choice(PIECES)), (piece, ""), (piece + random.choice(PIECES), ""),
+            (r"\overline{", "}"), ("9", ""), ("9", ""), (" ", ""), (r"\pm ", ""), ("<", ""),
+            ("a", ""), (r"\cup ", ""), ("f(", ")"), (r"\log_{", "}"), ("10^", ""), (",", ""), (".", ""),
+            ("'", ""), ("一", ""), ("word ", ""), ("12 cm ", ""), ("x=1 ", ""), ("1/", ""),
+            (piece, other), (piece, ""), (piece, ""), (piece + other, ""),
         )
     )  # fmt: skip
-    return opening * size + inner + closing * size
+    return opening, inner, closing
 
 
 def mutated(text: str, random: Random) -> str:

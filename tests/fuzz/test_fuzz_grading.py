@@ -40,8 +40,8 @@ def test_a_raise_and_a_slow_call_are_faults(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_work_that_grows_with_the_square_is_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzz_inputs, "hard", lambda random, size: "x" * size)
-    monkeypatch.setattr(fuzz_grading, "_GROWING", {"some": len})
+    monkeypatch.setattr(fuzz_inputs, "hard", lambda random, length: "x" * length)
+    monkeypatch.setattr(fuzz_grading, "_GROWING", {"some": (len, 2000)})
     monkeypatch.setattr(fuzz_grading, "_seconds", lambda function, text: len(text) / 1000)
     fuzz_grading._grows_linearly("some", 0)
     monkeypatch.setattr(fuzz_grading, "_seconds", lambda function, text: len(text) ** 2 / 1e6)
