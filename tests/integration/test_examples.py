@@ -41,7 +41,7 @@ def test_grade_answers(run: Run) -> None:
     lines = run("grade_answers").splitlines()
     verdicts = [re.search(r"gold \S+ +(\w+)", line) for line in lines[:-1]]
     assert [match[1] for match in verdicts if match] == [
-        *("equal", "equal", "equal", "different", "no_answer", "timeout"),
+        *("equal", "equal", "equal", "different", "no_answer", "refused"),
     ]
     assert lines[-1] == "{'format_reward': 1.0, 'answer_reward': 1.0, 'reward': 1.0}"
 

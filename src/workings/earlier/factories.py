@@ -47,8 +47,10 @@ def create_reward_manager(
     them, and `max_tokens` is the sampling limit that length terms count from.
     """
     settings: dict[str, Any] = dict(config or RewardConfig())
+    strict = settings.pop("equality") == "strict"
     return build_reward(
         **settings,
+        strict_compat=strict,
         tags=None if prompt is None else prompt.tags,
         eos_token=eos_token,
         max_tokens=max_tokens,
