@@ -6,6 +6,7 @@ worker, which asks the same questions once more with `formulas` at hand, and mat
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from workings.grading.answers import Answer, Expression
@@ -19,6 +20,12 @@ from workings.grading.policy import GradingPolicy, Tier
 from workings.grading.reading import read_answer, read_with_unit
 from workings.grading.trust import may_ask_peer
 from workings.types import Verdict
+
+_FORMULA = re.compile(
+    r"(?=[^a-z\\]*(?:[a-z]|\\(?:sqrt|pi|frac)))(?:[0-9a-z{}^_+*/()\s-]"
+    r"|\\(?:sqrt|pi|frac|cdot|sin|cos|tan|ln|log|alpha|beta|theta|lambda|omega)(?![a-zA-Z]))+"
+)
+"""Nothing but letters, numbers, roots and ordinary functions: no list, relation, unit or word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,8 @@ def decide(
         return Decision(Verdict.EQUAL, "string", "the same text")
     if max_depth(answer) > policy.max_depth:
         return Decision(Verdict.REFUSED, None, f"nested deeper than {policy.max_depth}")
+    if not in_worker and "expression" in policy.tiers and _is_formula_beside(text, right.answer):
+        return None
     left = Reading(text=text, form=form, answer=read_answer(text))
     if in_worker:
         return _decide_in_worker(left, right, policy)
@@ -76,6 +85,11 @@ def compared(
     if outcome.same is not None and outcome.tier not in policy.tiers:
         return Outcome(None, outcome.tier, f"the tier {outcome.tier} is off")
     return outcome
+
+
+def _is_formula_beside(text: str, gold: Answer) -> bool:
+    """True where both sides are plainly formulas: then only a worker can tell, and reads both."""
+    return type(gold) is Expression and gold.unit is None and bool(_FORMULA.fullmatch(text))
 
 
 def _decide_in_worker(answer: Reading, gold: Reading, policy: GradingPolicy) -> Decision:
