@@ -151,8 +151,8 @@ def _shape(random: Random) -> tuple[str, str, str]:
             (r"x^{2}", ""), ("$", ""), (r"\begin{cases} 1 & ", r"\end{cases}"), ("and ", ""),
             (r"\overline{", "}"), ("9", ""), ("9", ""), (" ", ""), (r"\pm ", ""), ("<", ""),
             ("a", ""), (r"\cup ", ""), ("f(", ")"), (r"\log_{", "}"), ("10^", ""), (",", ""),
-            (".", ""), ("'", ""), ("一", ""), ("word ", ""), ("12 cm ", ""), ("x=1 ", ""), ("1/", ""),
-            (piece, other), (piece, ""), (piece, ""), (piece + other, ""),
+            (".", ""), ("'", ""), ("一", ""), ("word ", ""), ("12 cm ", ""), ("x=1 ", ""),
+            ("1/", ""), (piece, other), (piece, ""), (piece, ""), (piece + other, ""),
         )
     )  # fmt: skip
     return opening, inner, closing
