@@ -44,6 +44,8 @@ SLOW_SECONDS = 1.0
 HANGING_SECONDS = 60.0
 MEMORY_BYTES = 3 * 2**30
 SHOWN_PER_PLACE = 4
+NOTICED_SECONDS = 0.25
+"""What the longest text may take whatever the growth: every text is capped in length."""
 GROWTH = 10.0
 """Time for four times the text, over time for the text, above which work is not linear."""
 LONGEST_ANSWER = GradingPolicy().max_answer_length
@@ -169,10 +171,10 @@ def _growth(random: Random) -> Iterator[Callable[[], object]]:
 def _grows_linearly(name: str, seed: int) -> None:
     function, longest = _GROWING[name]
     small, large = (fuzz_inputs.hard(Random(seed), longest // part) for part in (4, 1))
-    if _seconds(function, large[:longest]) < 0.1:
+    if _seconds(function, large[:longest]) < NOTICED_SECONDS:
         return
     short, long = (min(_seconds(function, text) for _ in range(3)) for text in (small, large))
-    is_linear = long < 0.1 or long < GROWTH * short
+    is_linear = long < NOTICED_SECONDS or long < GROWTH * short
     assert is_linear, f"{name}: {short:.3f} s, 4 times the text {long:.3f} s"
 
 
