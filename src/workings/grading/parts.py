@@ -40,6 +40,8 @@ from workings.grading.words import phrase_of
 Reader = Callable[[str], Answer]
 
 MAX_ITEMS = 20_000
+MAX_SIDES = 16
+"""Longer chains of relations are no answers."""
 
 _DISTANCE = re.compile(
     r"(?:\||\\lvert)\s*(?P<name>[a-zA-Z])\s*(?:(?P<sign>[+-])\s*(?P<centre>[^|a-zA-Z]+))?(?:\||\\rvert)"
@@ -142,7 +144,7 @@ def _read_list(text: str, read: Reader) -> Answer | None:
 
 def _read_relation(text: str, read: Reader) -> Answer | None:
     sides, signs = split_relation(text)
-    if not signs:
+    if not signs or len(sides) > MAX_SIDES:
         return None
     if sides[0] == "" and signs in (["="], [r"\approx"]):
         return read(sides[1])

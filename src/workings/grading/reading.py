@@ -86,6 +86,7 @@ _IN_TEXT_FUNCTION = re.compile(
 _EXCEPT = re.compile(
     r"(?:all|any) (?:real )?(?:numbers|values|x)(?: x)? (?:except|other than|but)(?: for)?\s+(.+)"
 )
+_LONGEST_DECIMAL = 60
 _DOTS = re.compile(r"(\d*\.\d*?)(\d{1,4}?)\2{2,}\s*(?:\\(?:l|c)?dots(?![a-zA-Z])|\.\.\.|…)")
 _UNIT_TOKEN = (
     r"(?:\\text\s*\{[^{}]*\}|\\?%|\^\s*\{?\s*\\circ\s*\}?|\^\s*\{?\s*-?\s*\d\s*\}?|\s|/\s*[a-zA-Z]{0,4}"
@@ -152,7 +153,7 @@ def _read_short(text: str, read: Reader) -> Answer | None:
         date = date_in(spoken(text))
         if date is not None:
             return Words(date)
-    number = read_number(text) or read_number(_DOTS.sub(r"\1\\overline{\2}", text))
+    number = read_number(text) or _read_continued(text)
     if number is not None:
         return number
     if len(text) > _LONGEST_SHORT_FORM:
@@ -164,6 +165,13 @@ def _read_short(text: str, read: Reader) -> Answer | None:
     if phrase is not None:
         return Meaning(phrase)
     return read_residues(text) or read_short_form(plain_text(text).strip())
+
+
+def _read_continued(text: str) -> Number | None:
+    """A decimal that goes on: "0.363636..." repeats the digits that it shows three times."""
+    if len(text) > _LONGEST_DECIMAL or "." not in text or not text.endswith((".", "dots", "…")):
+        return None
+    return read_number(_DOTS.sub(r"\1\\overline{\2}", text))
 
 
 def _read_numbered(text: str, read: Reader) -> Answer | None:
