@@ -173,7 +173,8 @@ def text_memories(modules: str) -> list[Callable[[], None]]:
     return [
         memory.cache_clear
         for memory in gc.get_objects()
-        if isinstance(memory, kind) and str(memory.__module__).startswith(modules)
+        if type(memory) is kind  # isinstance asks proxies for their class, and torch's then warn
+        and str(memory.__module__).startswith(modules)
     ]
 
 
