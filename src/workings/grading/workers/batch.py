@@ -74,6 +74,10 @@ class Lender(Protocol):
         """Raise GradingError where it is known that no worker can start."""
         ...
 
+    def has_lost(self, worker: Worker) -> bool:
+        """True where `worker` died because what made it is dead: no fault of its task."""
+        ...
+
 
 @dataclass(slots=True, eq=False)
 class _Job:
@@ -238,9 +242,15 @@ class Batch:
     def _fail(self, line: _Line, *, was_idle: bool = False) -> None:
         """The worker is dead or out of time: kill it; its first job may be tried once more.
 
-        That comes after the other jobs. A worker that ended before it took the job is no try.
+        That comes after the other jobs. A worker that ended before it took the job is no try, nor
+        is one that ended with the fork server.
         """
         worker = line.worker
+        now = time.monotonic()
+        ran_out = now >= line.expires
+        is_no_try = was_idle or not worker.is_ready
+        if not is_no_try and not ran_out:
+            is_no_try = self._lender.has_lost(worker)
         self._forget(line)
         if not worker.is_ready:
             self._lender.check()
@@ -249,17 +259,15 @@ class Batch:
             return  # it had answered all, and then said more
         job = line.jobs.popleft()
         self._queue.extendleft(reversed(line.jobs))
-        if was_idle or not worker.is_ready:
+        if is_no_try:
             self._count_start(job, worker, line.expires)
             return
-        now = time.monotonic()
         job.seconds += now - line.taken
         job.num_tries += 1
         if job.num_tries < 2:
             job.message = self._encoded(job)
             self._queue.append(job)
             return
-        ran_out = now >= line.expires
         self._replies[job.index] = Reply(
             answer=None,
             seconds=job.seconds,

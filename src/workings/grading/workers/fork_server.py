@@ -33,14 +33,18 @@ class ForkServer:
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._has_been_ready = False
+        self._first_number = 0
 
     def launch(self) -> Worker:
         """A worker that will be there in milliseconds, once the server has started."""
         with self._lock:
             for _ in range(2):
+                number = next(self._numbers)
+                if self._control is None:
+                    self._first_number = number
                 control = self._control or self._start()
                 ours, theirs = channel_pair()
-                worker = Worker(ours, next(self._numbers))
+                worker = Worker(ours, number)
                 self.workers.add(worker)
                 frame = zygote.FRAME.pack(zygote.FORK, worker.number)
                 with theirs, suppress(OSError):
@@ -64,6 +68,19 @@ class ForkServer:
         """Raise GradingError where the server did not start."""
         with self._lock:
             self._raise_fault()
+
+    def has_lost(self, worker: Worker) -> bool:
+        """True where the server that made `worker` is dead: it took the worker along."""
+        with self._lock:
+            if worker.number < self._first_number or self._control is None:
+                return True
+            self._read_fault()  # after its first word the server says no more
+            try:
+                return self._control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
 
     def renewed(self) -> ForkServer:
         """Another server, for a forked copy of this process."""

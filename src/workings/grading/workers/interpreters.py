@@ -55,6 +55,10 @@ class FreshInterpreters:
     def check(self) -> None:
         """Nothing to say: each worker says for itself why it does not start."""
 
+    def has_lost(self, worker: Worker) -> bool:
+        """False: they live and die each for itself."""
+        return False
+
     def renewed(self) -> FreshInterpreters:
         """Others, for a forked copy of this process."""
         for worker in self.workers:

@@ -74,6 +74,10 @@ class Launcher(Protocol):
         """Raise GradingError where it is known that no worker can start here at all."""
         ...
 
+    def has_lost(self, worker: Worker) -> bool:
+        """True where `worker` died, or will at once, because what made it is dead."""
+        ...
+
     def renewed(self) -> Launcher:
         """One like it for a forked copy of the process, which this one does not belong to."""
         ...

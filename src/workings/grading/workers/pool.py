@@ -174,6 +174,10 @@ class WorkerPool:
         self._check_open()
         self._launcher.check()
 
+    def has_lost(self, worker: Worker) -> bool:
+        """True where `worker` died because what made it is dead: no fault of its task."""
+        return self._launcher.has_lost(worker)
+
     def _begin(self) -> None:
         self._lock = threading.RLock()
         self._waiting = deque()
