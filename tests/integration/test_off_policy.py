@@ -204,15 +204,15 @@ EXGRPO = {"objective": {"preset": "exgrpo"}, "prompts_per_step": 4, "count": 8}
 
 def test_exgrpo_starts_late_with_the_clip_until_then(tmp_path, monkeypatch):
     """A batch that is solved more than a third of the time starts the replay, one step later."""
-    from workings.training import grpo
+    from workings.training import learn
 
-    surrogates, inner = [], grpo.policy_gradient_loss
+    surrogates, inner = [], learn.policy_gradient_loss
 
     def noted(totals, objective, **settings):
         surrogates.append((objective.surrogate, objective.epsilon, objective.replay))
         return inner(totals, objective, **settings)
 
-    monkeypatch.setattr(grpo, "policy_gradient_loss", noted)
+    monkeypatch.setattr(learn, "policy_gradient_loss", noted)
     batch = []
 
     def script(request, index):
@@ -239,9 +239,9 @@ def test_exgrpo_starts_late_with_the_clip_until_then(tmp_path, monkeypatch):
 
 def test_exgrpo_weighs_a_replay_by_what_it_was_recorded_with(tmp_path):
     """w = pi / pi_recorded, shaped to w / (w + 0.1): the loss of replayed tokens, by hand."""
-    from workings.training import grpo
+    from workings.training import learn
 
-    seen, inner = [], grpo.policy_step
+    seen, inner = [], learn.policy_step
 
     def noted(model, optimizer, microbatches, loss, **settings):
         outcome = inner(model, optimizer, microbatches, loss, **settings)
@@ -249,7 +249,7 @@ def test_exgrpo_weighs_a_replay_by_what_it_was_recorded_with(tmp_path):
         return outcome
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grpo, "policy_step", noted)
+        patch.setattr(learn, "policy_step", noted)
         loop = Loop(
             tmp_path,
             lambda request, index: RIGHT if index == 0 else WRONG,

@@ -71,9 +71,9 @@ def test_grpo_equal_rewards_move_nothing(tmp_path):
 
 def old_of_updates(monkeypatch):
     """The old log-probabilities by row of every optimizer step, and the ratios' largest."""
-    from workings.training import grpo
+    from workings.training import learn
 
-    seen, inner = [], grpo.policy_step
+    seen, inner = [], learn.policy_step
 
     def noted(model, optimizer, microbatches, loss, **settings):
         rows = {}
@@ -85,7 +85,7 @@ def old_of_updates(monkeypatch):
         seen.append((rows, outcome.maxima["ratio"]))
         return outcome
 
-    monkeypatch.setattr(grpo, "policy_step", noted)
+    monkeypatch.setattr(learn, "policy_step", noted)
     return seen
 
 
@@ -370,10 +370,10 @@ def test_grpo_gdpo_puts_each_component_on_its_own_scale(tmp_path):
 
 def test_grpo_reinforce_pp_gives_every_token_its_own_advantage(tmp_path):
     """KL costs stand at their tokens, so advantages differ within a row once the policy moved."""
-    from workings.training import grpo
+    from workings.training import learn
 
     seen = []
-    inner = grpo.assign_credit
+    inner = learn.assign_credit
 
     def noted(objective, groups, **settings):
         credit = inner(objective, groups, **settings)
@@ -381,7 +381,7 @@ def test_grpo_reinforce_pp_gives_every_token_its_own_advantage(tmp_path):
         return credit
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grpo, "assign_credit", noted)
+        patch.setattr(learn, "assign_credit", noted)
         Loop(tmp_path, unlike, objective={"preset": "reinforce++", "beta": 0.5}).run()
     for step, (groups, credit, penalties) in enumerate(seen):
         flat = [value for line in credit.advantages for row in line for value in row]
