@@ -26,7 +26,7 @@ class StopStrings:
 
     def completed_by_last(self, ids: Sequence[int]) -> bool:
         """True if the last of `ids` completed a stop string in their text."""
-        if not self._stops or not ids or not self._may_end_a_stop(ids[-1]):
+        if not self._stops or not ids or not self.may_end_with(ids[-1]):
             return False
         window = self._tail(ids)
         text = decode(self._tokenizer, window)
@@ -36,7 +36,10 @@ class StopStrings:
         settled = len(decode(self._tokenizer, window[:-1]).rstrip("�"))
         return any(text.find(stop, max(0, settled - len(stop) + 1)) >= 0 for stop in self._stops)
 
-    def _may_end_a_stop(self, token_id: int) -> bool:
+    def may_end_with(self, token_id: int) -> bool:
+        """False where no stop string can be completed by this token, whatever comes before it."""
+        if not self._stops:
+            return False
         known = self._candidates.get(token_id)
         if known is None:
             piece = self._piece(token_id)

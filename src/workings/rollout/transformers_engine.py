@@ -9,7 +9,6 @@ always the trainer's and `load_weights` only records their version. With `share_
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,20 +18,11 @@ from workings.errors import EngineError
 from workings.models.weights import base_model, has_adapter
 from workings.rollout.causal_model import CausalModel, sampling_mode
 from workings.rollout.engine import Pending, Request, SamplingParams
+from workings.rollout.finished import Finished
 from workings.rollout.generation import Generation
+from workings.rollout.requests import check_request, describe_sampling
 from workings.rollout.sampling_copy import SamplingCopy
 from workings.types import Sample
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A batch that was sampled when it was submitted."""
-
-    samples: list[list[Sample]]
-
-    def ready(self) -> bool:
-        """True: there is nothing to wait for."""
-        return True
 
 
 class TransformersEngine:
@@ -103,7 +93,9 @@ class TransformersEngine:
         if self._asleep:
             raise EngineError("the engine is asleep", hint="call wake() before sampling")
         for request in requests:
-            self._check(request, sampling, model)
+            check_request(
+                request, sampling, vocabulary=model.vocabulary, max_positions=model.max_positions
+            )
         if not requests:
             return Finished([])
         with sampling_mode(model.module):
@@ -164,24 +156,7 @@ class TransformersEngine:
 
     def describe(self, sampling: SamplingParams) -> str:
         """The settings in effect, in one line that says where they come from."""
-
-        def switch(name: str, value: float, off: bool) -> str:
-            return f"{name} off" if off else f"{name} {value:g}"
-
-        parts = (
-            "greedy" if sampling.temperature == 0 else f"temperature {sampling.temperature:g}",
-            switch("top_p", sampling.top_p, sampling.top_p >= 1.0),
-            switch("top_k", sampling.top_k, sampling.top_k <= 0),
-            switch("min_p", sampling.min_p, sampling.min_p <= 0.0),
-            f"max_tokens {sampling.max_tokens}",
-            f"min_tokens {sampling.min_tokens}",
-            "stop " + (", ".join(map(repr, sampling.stop)) or "none") + " (kept in the text)",
-            f"EOS ids {', '.join(map(str, self._eos_token_ids)) or 'none'}",
-        )
-        return (
-            "; ".join(parts) + ". From the run's configuration; the model's generation_config is "
-            "not read."
-        )
+        return describe_sampling(sampling, self._eos_token_ids)
 
     def _ready_model(self, *, whole: bool = True) -> CausalModel:
         if self._model is None:
@@ -192,27 +167,6 @@ class TransformersEngine:
                 hint="load a whole set of weights first",
             )
         return self._model
-
-    def _check(self, request: Request, sampling: SamplingParams, model: CausalModel) -> None:
-        ids = (*request.prompt_ids, *request.prefix_ids)
-        if not ids:
-            raise EngineError("a request has an empty prompt; the model needs at least one token")
-        if request.num_samples < 1:
-            raise EngineError(f"num_samples={request.num_samples}; expected 1 or more")
-        if min(ids) < 0 or max(ids) >= model.vocabulary:
-            raise EngineError(
-                f"a prompt holds the token id {max(ids) if min(ids) >= 0 else min(ids)}, outside "
-                f"the model's vocabulary of {model.vocabulary}",
-                hint="the tokenizer belongs to another model",
-            )
-        limit = model.max_positions
-        max_tokens = request.limit(sampling)
-        if limit is not None and len(ids) + max_tokens > limit:
-            raise EngineError(
-                f"a prompt of {len(ids)} tokens and max_tokens={max_tokens} need "
-                f"{len(ids) + max_tokens} positions; the model has {limit}",
-                hint="lower sampling.max_tokens or data.max_prompt_length",
-            )
 
     def _check_shared(
         self, model: CausalModel, tensors: Iterable[tuple[str, torch.Tensor]]
