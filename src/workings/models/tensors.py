@@ -25,15 +25,21 @@ def save_tensors(path: Path, obj: object) -> None:
     torch.save(obj, path)
 
 
-def load_tensors(path: Path, *, map_location: str | torch.device = "cpu") -> object:
-    """What `save_tensors` wrote. Raises CheckpointError for a damaged file or another pickle."""
+def load_tensors(path: Path, *, mmap: bool = False) -> object:
+    """What `save_tensors` wrote, in CPU memory.
+
+    `mmap` reads a tensor from the file when it is looked at, for tensors that are copied somewhere
+    else at once: then the file is never in memory as a whole.
+
+    Raises CheckpointError for a damaged file or another pickle.
+    """
     if not path.is_file():
         raise CheckpointError(f"there is no file {path}")
     try:
         with warnings.catch_warnings():
             # Said in full when the pickle is refused.
             warnings.filterwarnings("ignore", message="Detected pickle protocol")
-            loaded: object = torch.load(path, map_location=map_location, weights_only=True)
+            loaded: object = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
             f"{path} is a pickle that holds more than tensors and plain values; refused, because "

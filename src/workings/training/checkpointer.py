@@ -29,6 +29,7 @@ from workings.models.restore import restore_policy
 from workings.models.save import save_policy
 from workings.models.tensors import load_tensors, save_tensors
 from workings.tracking.recorder import Recorder
+from workings.training.offloaded_adamw import OffloadedAdamW
 from workings.training.state import TrainerState
 
 OPTIMIZER, STATE, BEST = "optimizer.pt", "trainer_state.json", "best.json"
@@ -109,7 +110,9 @@ class Checkpointer:
             return None
         state = TrainerState.read(folder / STATE, kind=self._kind)
         restore_policy(model, folder)
-        stored = load_tensors(folder / OPTIMIZER, map_location=next(model.parameters()).device)
+        # Through CPU memory: a state belongs on the device only where the optimizer keeps it there.
+        copied = isinstance(optimizer, OffloadedAdamW) or next(model.parameters()).is_cuda
+        stored = load_tensors(folder / OPTIMIZER, mmap=copied)
         try:
             optimizer.load_state_dict(stored)  # type: ignore[arg-type]
         except (ValueError, KeyError, TypeError) as error:

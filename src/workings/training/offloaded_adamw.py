@@ -1,24 +1,32 @@
-"""AdamW with its states in CPU memory: weights and gradients alone stay on the GPU, half of it all.
+"""AdamW whose state is in CPU memory: the GPU holds weights and gradients, and nothing else lasts.
 
-For every float32 weight AdamW keeps two float32 numbers. Here they live in CPU memory, pinned where
-the weights are on a CUDA device, and visit the device a bucket at a time: while one bucket is
-updated, the next is on its way in and the last on its way out. The numbers are those of
-`torch.optim.AdamW(fused=True)`, bit for bit, and so is the format of its `state_dict`.
+For every weight AdamW keeps two float32 moments, and where the weights are bfloat16 a float32
+master beside them: an update of the size that reinforcement learning makes is lost when it is
+rounded to bfloat16, and in the master it is not. All of it lives in CPU memory, pinned where the
+weights are on a CUDA device, and visits the device a bucket at a time: while one bucket is updated,
+the next is on its way in and the last on its way out. The numbers are those of
+`torch.optim.AdamW(fused=True)` on float32 weights, bit for bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.optim.adamw import adamw
 from torch.optim.optimizer import ParamsT
 
-DEFAULT_BUCKET_BYTES = 256 << 20
-MOMENTS = ("exp_avg", "exp_avg_sq")
+from workings.training.offloaded_gradients import OffloadedGradients
+
+DEFAULT_BUCKET_BYTES = 128 << 20
+MOMENTS, MASTER = ("exp_avg", "exp_avg_sq"), "master"
+# Three buckets: one comes in, one is updated, one goes out.
+_NUM_STAGES = 3
+# Slices begin at multiples of this, so that vectorised kernels treat them as they do the whole.
+_ALIGNMENT = 1024
 # What a group of `torch.optim.AdamW(fused=True)` says besides, so that it can load a state of ours.
 _OF_TORCH = {
     "amsgrad": False,
@@ -31,26 +39,43 @@ _OF_TORCH = {
 }
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """Parameters that are updated together, with their moments on the device."""
+class _Slice(NamedTuple):
+    """Some consecutive entries of a parameter."""
 
-    parameters: list[Tensor]
+    parameter: Tensor
+    start: int
+    stop: int
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """The same entries of a contiguous tensor of the parameter's shape, as a 1-D view."""
+        return tensor.detach().view(-1)[self.start : self.stop]
+
+
+@dataclass(slots=True)
+class _Visitors:
+    """The slices of a bucket with all that their update needs, on the parameters' device."""
+
+    slices: Sequence[_Slice]
+    weights: list[Tensor]
+    gradients: list[Tensor]
     first: list[Tensor]
     second: list[Tensor]
-    ready: torch.cuda.Event | None = None
 
 
 class OffloadedAdamW(torch.optim.Optimizer):
-    """AdamW (Loshchilov and Hutter, 1711.05101, algorithm 2) whose moments stay in CPU memory.
+    """AdamW (Loshchilov and Hutter, 1711.05101, algorithm 2) whose state stays in CPU memory.
 
     Args:
-        params: parameters or groups, as any torch optimizer takes them.
-        bucket_bytes: size of the moments that visit the device at once; up to three buckets live
-            there at a time.
+        params: parameters or groups, as any torch optimizer takes them; contiguous. A float32
+            parameter is its own master. One of a narrower dtype gets a float32 master, of which it
+            is the rounded copy after every step; its gradient is accumulated in float32
+            (`Tensor.grad_dtype`).
+        offload_gradients: keep the accumulated gradients in CPU memory too; then `clip_gradients`
+            has to be called before every step.
+        bucket_bytes: size of what visits the device at once; three buckets have room there.
 
-    Moments are float32 whatever the dtype of a parameter; a parameter of another dtype is updated
-    in float32 and rounded back. Parameters without a gradient are left alone.
+    State by parameter: "step", "exp_avg", "exp_avg_sq" and, where there is one, "master", all
+    float32. Parameters without a gradient are left alone.
     """
 
     def __init__(
@@ -61,6 +86,7 @@ class OffloadedAdamW(torch.optim.Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
         *,
+        offload_gradients: bool = False,
         bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     ) -> None:
         if lr < 0 or eps < 0 or weight_decay < 0 or not all(0 <= beta < 1 for beta in betas):
@@ -70,7 +96,45 @@ class OffloadedAdamW(torch.optim.Optimizer):
             )
         own = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         super().__init__(params, {**own, **_OF_TORCH})
-        self._bucket_bytes = bucket_bytes
+        parameters = self._parameters()
+        for parameter in parameters:
+            if parameter.dtype.itemsize > 4 or not parameter.is_contiguous():
+                raise ValueError(
+                    f"a parameter of shape {tuple(parameter.shape)} is {parameter.dtype} with "
+                    f"strides {parameter.stride()}; expected a contiguous one of 32 bits or less"
+                )
+            if _has_master(parameter):
+                parameter.grad_dtype = torch.float32
+        # At least one aligned slice of all that a parameter may bring has to fit.
+        self._bucket_bytes = max(bucket_bytes, 16 * _ALIGNMENT)
+        self._streams: dict[torch.device, tuple[torch.cuda.Stream, torch.cuda.Stream]] = {}
+        self._scale: Tensor | None = None
+        self._gradients = OffloadedGradients(parameters) if offload_gradients else None
+
+    @property
+    def offloads_gradients(self) -> bool:
+        """True where `grad` of the parameters stays None and the gradients are held here."""
+        return self._gradients is not None
+
+    def clip_gradients(self, max_norm: float) -> Tensor:
+        """L2 norm of the offloaded gradients; `step` will take them clipped to `max_norm`.
+
+        0 leaves them alone. As `torch.nn.utils.clip_grads_with_norm_`, with the scaling done when a
+        gradient visits the device. Parameters without a gradient count as zeros.
+        """
+        if self._gradients is None:
+            raise RuntimeError("the gradients are not offloaded; clip them where they are")
+        norm = self._gradients.complete()
+        scale = (max_norm / (norm + 1e-6)).clamp(max=1.0) if max_norm > 0 else None
+        self._scale = scale
+        return norm
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients."""
+        super().zero_grad(set_to_none)
+        self._scale = None
+        if self._gradients is not None:
+            self._gradients.clear()
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
@@ -80,77 +144,122 @@ class OffloadedAdamW(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            with_gradient = [p for p in group["params"] if p.grad is not None]
-            for parameter in with_gradient:
+            moving = [p for p in group["params"] if self._has_gradient(p)]
+            for parameter in moving:
                 self._start(parameter)
-            for device in dict.fromkeys(parameter.device for parameter in with_gradient):
-                here = [p for p in with_gradient if p.device == device]
+                if parameter.grad is not None and not parameter.grad.is_contiguous():
+                    parameter.grad = parameter.grad.contiguous()
+            for device in dict.fromkeys(parameter.device for parameter in moving):
+                buckets = list(self._buckets([p for p in moving if p.device == device]))
                 if device.type == "cuda":
-                    self._update_on_cuda(here, group, device)
+                    self._update_on_cuda(buckets, group, device)
                 else:
-                    for bucket in self._buckets(here):
-                        self._update(self._fetch(bucket, device), group)
+                    for bucket in buckets:
+                        self._update(self._at_home(bucket), group)
+            for parameter in moving:
+                self.state[parameter]["step"] += 1
         return loss
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over a state of this class or of `torch.optim.AdamW`; the moments go to the CPU."""
+        """Take over a state of this class or of `torch.optim.AdamW`, copied into CPU memory.
+
+        A bfloat16 parameter without a master in the state is its own new master. ValueError for
+        masters of parameters that are float32 here.
+        """
         super().load_state_dict({**state_dict, "state": {}})
-        parameters = [p for group in self.param_groups for p in group["params"]]
         numbers = [n for group in state_dict["param_groups"] for n in group["params"]]
-        for number, parameter in zip(numbers, parameters, strict=True):
-            if number in state_dict["state"]:
-                stored = state_dict["state"][number]
-                self.state[parameter] = {
-                    "step": torch.as_tensor(stored["step"]).float().cpu(),
-                    **{name: self._home(parameter, stored[name]) for name in MOMENTS},
-                }
+        for number, parameter in zip(numbers, self._parameters(), strict=True):
+            stored = state_dict["state"].get(number)
+            if stored is None:
+                continue
+            if MASTER in stored and not _has_master(parameter):
+                raise ValueError(
+                    "the state holds float32 masters of weights that are float32 themselves here"
+                )
+            names = (*MOMENTS, MASTER) if MASTER in stored else MOMENTS
+            self.state[parameter] = {
+                "step": torch.as_tensor(stored["step"]).float().cpu().clone(),
+                **{name: _home(parameter, stored[name]) for name in names},
+            }
+            if _has_master(parameter) and MASTER not in stored:
+                self.state[parameter][MASTER] = _home(parameter, parameter)
+
+    def _parameters(self) -> list[Tensor]:
+        return [p for group in self.param_groups for p in group["params"]]
+
+    def _has_gradient(self, parameter: Tensor) -> bool:
+        if self._gradients is not None:
+            return parameter in self._gradients
+        return parameter.grad is not None
 
     def _start(self, parameter: Tensor) -> None:
-        if not self.state[parameter]:
-            self.state[parameter] = {
-                "step": torch.zeros((), dtype=torch.float32),
-                **{name: self._home(parameter, None) for name in MOMENTS},
-            }
+        if self.state[parameter]:
+            return
+        state = {name: _home(parameter, None) for name in MOMENTS}
+        if _has_master(parameter):
+            state[MASTER] = _home(parameter, parameter)
+        self.state[parameter] = {"step": torch.zeros((), dtype=torch.float32), **state}
 
-    @staticmethod
-    def _home(parameter: Tensor, values: Tensor | None) -> Tensor:
-        """A float32 CPU tensor of the parameter's layout, pinned where that speeds copies up."""
-        moment = torch.zeros_like(
-            parameter, dtype=torch.float32, device="cpu", pin_memory=parameter.is_cuda
-        )
-        return moment if values is None else moment.copy_(values)
+    def _names(self, parameter: Tensor) -> tuple[str, ...]:
+        return (*MOMENTS, MASTER) if _has_master(parameter) else MOMENTS
 
-    def _buckets(self, parameters: Iterable[Tensor]) -> Iterator[list[Tensor]]:
-        bucket: list[Tensor] = []
-        size = 0
+    def _buckets(self, parameters: Sequence[Tensor]) -> Iterator[list[_Slice]]:
+        """Slices in order, each bucket as many bytes as allowed; large parameters are cut."""
+        bucket: list[_Slice] = []
+        room = self._bucket_bytes
         for parameter in parameters:
-            bytes_here = 8 * parameter.numel()
-            if bucket and size + bytes_here > self._bucket_bytes:
-                yield bucket
-                bucket, size = [], 0
-            bucket.append(parameter)
-            size += bytes_here
+            size = 4 * (len(self._names(parameter)) + self.offloads_gradients)
+            start = 0
+            while start < parameter.numel():
+                rest = parameter.numel() - start
+                fits = room // size // 4 * 4
+                if fits < rest:
+                    fits = fits // _ALIGNMENT * _ALIGNMENT
+                if fits == 0:
+                    yield bucket
+                    bucket, room = [], self._bucket_bytes
+                    continue
+                stop = start + min(fits, rest)
+                bucket.append(_Slice(parameter, start, stop))
+                room -= size * _padded(stop - start)
+                start = stop
         if bucket:
             yield bucket
 
-    def _fetch(self, parameters: list[Tensor], device: torch.device) -> _Bucket:
-        first, second = (
-            [self.state[p][name].to(device, non_blocking=True) for p in parameters]
-            for name in MOMENTS
+    def _at_home(self, bucket: Sequence[_Slice]) -> _Visitors:
+        """The bucket where it lies, for parameters in CPU memory."""
+        states = [self.state[cut.parameter] for cut in bucket]
+        pairs = list(zip(bucket, states, strict=True))
+        return _Visitors(
+            slices=bucket,
+            weights=[cut.of(state.get(MASTER, cut.parameter)) for cut, state in pairs],
+            gradients=[self._gradient(cut) for cut in bucket],
+            first=[cut.of(state[MOMENTS[0]]) for cut, state in pairs],
+            second=[cut.of(state[MOMENTS[1]]) for cut, state in pairs],
         )
-        return _Bucket(parameters=parameters, first=first, second=second)
 
-    def _update(self, bucket: _Bucket, group: dict[str, Any]) -> None:
-        weights = [p if p.dtype == torch.float32 else p.float() for p in bucket.parameters]
-        steps = [self.state[p]["step"] for p in bucket.parameters]
-        on_device = [step.to(weight.device) for step, weight in zip(steps, weights, strict=True)]
+    def _gradient(self, cut: _Slice) -> Tensor:
+        if self._gradients is not None:
+            return cut.of(self._gradients[cut.parameter])
+        gradient = cut.parameter.grad
+        assert gradient is not None
+        assert gradient.dtype == torch.float32
+        return cut.of(gradient)
+
+    def _update(self, visitors: _Visitors, group: dict[str, Any]) -> None:
+        if self._scale is not None:
+            torch._foreach_mul_(visitors.gradients, self._scale)
+        # Every slice counts its own step: the update adds 1 to the tensor it is given.
+        counts = [float(self.state[cut.parameter]["step"]) for cut in visitors.slices]
+        device = visitors.weights[0].device
+        steps = torch.tensor(counts, dtype=torch.float32).to(device, non_blocking=True)
         adamw(
-            weights,
-            [p.grad.float() for p in bucket.parameters if p.grad is not None],
-            bucket.first,
-            bucket.second,
+            visitors.weights,
+            visitors.gradients,
+            visitors.first,
+            visitors.second,
             [],
-            on_device,
+            list(steps.unbind()),
             fused=True,
             amsgrad=False,
             beta1=group["betas"][0],
@@ -160,49 +269,98 @@ class OffloadedAdamW(torch.optim.Optimizer):
             eps=group["eps"],
             maximize=False,
         )
-        for step, moved in zip(steps, on_device, strict=True):
-            if moved is not step:
-                step += 1
-        for parameter, weight in zip(bucket.parameters, weights, strict=True):
-            if weight is not parameter:
-                parameter.copy_(weight)
+        for cut, weight in zip(visitors.slices, visitors.weights, strict=True):
+            if _has_master(cut.parameter):
+                cut.of(cut.parameter).copy_(weight)
 
     def _update_on_cuda(
-        self, parameters: list[Tensor], group: dict[str, Any], device: torch.device
+        self, buckets: Sequence[list[_Slice]], group: dict[str, Any], device: torch.device
     ) -> None:
-        """The update with copies in, arithmetic and copies out on three streams."""
-        main = torch.cuda.current_stream(device)
-        inward, outward = _stream(device), _stream(device)
-        buckets = list(self._buckets(parameters))
+        """The update with copies in, arithmetic and copies out on three streams.
 
-        def fetch(number: int) -> _Bucket:
+        The room for visitors belongs to the current stream, which begins before the copies in and
+        ends after the copies out.
+        """
+        if device not in self._streams:
+            self._streams[device] = (_stream(device), _stream(device))
+        main, (inward, outward) = torch.cuda.current_stream(device), self._streams[device]
+        stages = [
+            _Stage(torch.empty(self._bucket_bytes // 4, device=device))
+            for _ in buckets[:_NUM_STAGES]
+        ]
+        inward.wait_stream(main)
+        for number, bucket in enumerate(buckets):
+            stage = stages[number % _NUM_STAGES]
             with torch.cuda.stream(inward):
-                bucket = self._fetch(buckets[number], device)
-                bucket.ready = inward.record_event()
-            for moment in (*bucket.first, *bucket.second):
-                moment.record_stream(main)
-                moment.record_stream(outward)
-            return bucket
-
-        stored: list[torch.cuda.Event] = []
-        upcoming = fetch(0)
-        for number in range(len(buckets)):
-            bucket = upcoming
-            if number + 1 < len(buckets):
-                if stored:
-                    stored[-1].synchronize()  # bounds how many buckets are on the device
-                upcoming = fetch(number + 1)
-            assert bucket.ready is not None
-            main.wait_event(bucket.ready)
-            self._update(bucket, group)
+                if stage.empty_again is not None:
+                    inward.wait_event(stage.empty_again)
+                visitors = self._fetch(bucket, stage)
+                ready = inward.record_event()
+            main.wait_event(ready)
+            self._update(visitors, group)
             outward.wait_stream(main)
             with torch.cuda.stream(outward):
-                for name, moments in zip(MOMENTS, (bucket.first, bucket.second), strict=True):
-                    for parameter, moment in zip(bucket.parameters, moments, strict=True):
-                        self.state[parameter][name].copy_(moment, non_blocking=True)
-                stored.append(outward.record_event())
-        if stored:
-            stored[-1].synchronize()  # a state that is read or saved next is whole
+                self._return(visitors)
+                stage.empty_again = outward.record_event()
+        main.wait_stream(outward)
+        outward.synchronize()  # a state that is read or saved next is whole
+
+    def _fetch(self, bucket: Sequence[_Slice], stage: _Stage) -> _Visitors:
+        """The bucket on the device, once the current stream is there."""
+        stage.clear()
+        visitors = _Visitors(slices=bucket, weights=[], gradients=[], first=[], second=[])
+        for cut in bucket:
+            state = self.state[cut.parameter]
+            visitors.first.append(stage.admit(cut.of(state[MOMENTS[0]])))
+            visitors.second.append(stage.admit(cut.of(state[MOMENTS[1]])))
+            master = state.get(MASTER)
+            visitors.weights.append(
+                cut.of(cut.parameter) if master is None else stage.admit(cut.of(master))
+            )
+            gradient = self._gradient(cut)
+            visitors.gradients.append(gradient if gradient.is_cuda else stage.admit(gradient))
+        return visitors
+
+    def _return(self, visitors: _Visitors) -> None:
+        for number, cut in enumerate(visitors.slices):
+            state = self.state[cut.parameter]
+            cut.of(state[MOMENTS[0]]).copy_(visitors.first[number], non_blocking=True)
+            cut.of(state[MOMENTS[1]]).copy_(visitors.second[number], non_blocking=True)
+            if MASTER in state:
+                cut.of(state[MASTER]).copy_(visitors.weights[number], non_blocking=True)
+
+
+@dataclass(slots=True)
+class _Stage:
+    """Room on the device for one bucket, used again and again."""
+
+    room: Tensor
+    used: int = 0
+    empty_again: torch.cuda.Event | None = None
+
+    def clear(self) -> None:
+        self.used = 0
+
+    def admit(self, values: Tensor) -> Tensor:
+        """A copy of the 1-D values, under way on the current stream."""
+        place = self.room[self.used : self.used + values.numel()]
+        self.used += _padded(values.numel())
+        return place.copy_(values, non_blocking=True)
+
+
+def _padded(numel: int) -> int:
+    """Entries rounded up, so that the next array begins at a multiple of 16 bytes."""
+    return -(-numel // 4) * 4
+
+
+def _has_master(parameter: Tensor) -> bool:
+    return parameter.dtype != torch.float32
+
+
+def _home(parameter: Tensor, values: Tensor | None) -> Tensor:
+    """A float32 CPU tensor of the parameter's shape, pinned where that speeds copies up."""
+    home = torch.zeros(parameter.shape, dtype=torch.float32, pin_memory=parameter.is_cuda)
+    return home if values is None else home.copy_(values.detach())
 
 
 def _stream(device: torch.device) -> torch.cuda.Stream:

@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from workings.errors import TrainingError
 from workings.training.distributed import Ranks, Totals, average_gradients, merge_totals
 from workings.training.forward import ResponseScores, response_scores
+from workings.training.offloaded_adamw import OffloadedAdamW
 from workings.training.packing import MicroBatch
 
 
@@ -90,8 +91,12 @@ def policy_step(
         for name, value in output.maxima.items():
             maxima[name] = torch.maximum(maxima[name], value) if name in maxima else value
     model.eval()
-    average_gradients(parameters, ranks)
-    grad_norm = _gradient_norm(parameters, max_grad_norm)
+    if isinstance(optimizer, OffloadedAdamW) and optimizer.offloads_gradients:
+        _refuse_ranks(ranks)
+        grad_norm = optimizer.clip_gradients(max_grad_norm)
+    else:
+        average_gradients(parameters, ranks)
+        grad_norm = _gradient_norm(parameters, max_grad_norm)
     finite = bool(torch.isfinite(grad_norm))
     skipped = not finite or (skip_above is not None and float(grad_norm) > skip_above)
     if skipped:
@@ -143,11 +148,19 @@ def _refuse_wrapper(model: nn.Module) -> None:
         )
 
 
+def _refuse_ranks(ranks: Ranks) -> None:
+    if ranks.size > 1:
+        raise TrainingError(
+            f"gradients in CPU memory are those of one process; there are {ranks.size}",
+            hint="set optimizer.offload_gradients=false",
+        )
+
+
 def _gradient_norm(parameters: Sequence[nn.Parameter], max_norm: float) -> Tensor:
     """L2 norm of all gradients, clipped to `max_norm` in place (0 leaves them alone)."""
     for parameter in parameters:
         if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
+            parameter.grad = torch.zeros_like(parameter, dtype=parameter.grad_dtype)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     if max_norm > 0 and bool(torch.isfinite(norm)):
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
