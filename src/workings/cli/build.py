@@ -38,7 +38,7 @@ from workings.data.shortening import shorten_prompt
 from workings.data.split import take, train_validation_split
 from workings.data.tags import Tags, tag_demonstrations
 from workings.data.templates import PromptTemplate, load_template, tag_template
-from workings.errors import ConfigError
+from workings.errors import ConfigError, EngineError
 from workings.evaluation.evaluate import evaluate
 from workings.evaluation.reports import write_results
 from workings.evaluation.result import EvaluationResult
@@ -48,10 +48,12 @@ from workings.models.load import LoadedModel, load_model
 from workings.models.lora import adapter_base, add_lora
 from workings.models.source import resolve_source
 from workings.models.tokenizer import load_tokenizer
-from workings.models.weights import has_adapter, named_full_weights
+from workings.models.weights import base_model, has_adapter, named_full_weights
 from workings.rewards.reward import Reward, build_reward
 from workings.rollout.engine import Engine, SamplingParams
-from workings.rollout.select import choose_engine
+from workings.rollout.paged.architecture import architecture_of
+from workings.rollout.paged.engine import PagedEngine
+from workings.rollout.select import choose_engine, rows_at_once
 from workings.rollout.transformers_engine import TransformersEngine
 from workings.seeds import derive_seed
 from workings.tracking.console import ConsoleSink
@@ -129,15 +131,39 @@ def build_tokenizer(config: ModelConfig) -> Any:
 
 
 def build_engine(config: EngineConfig, policy: Policy) -> tuple[Engine, str]:
-    """The engine over the policy's own weights, and one line on which and why."""
-    choice = choose_engine(config.name, device=policy.device.type)
-    engine = TransformersEngine(
+    """The engine of a run with the policy's weights, and one line on which and why."""
+    try:
+        architecture_of(policy.model)
+        not_paged = None
+    except EngineError as error:
+        not_paged = error.message
+    choice = choose_engine(config.name, device=str(policy.device), not_paged=not_paged)
+    line = f"engine: {choice.name} ({choice.reason})"
+    if choice.name == "paged":
+        return PagedEngine(
+            policy.model,
+            policy.tokenizer,
+            eos_token_ids=policy.eos_token_ids,
+            max_batch_size=config.max_batch_size,
+            dtype=sampling_dtype(config.dtype, policy),
+            memory_utilization=config.gpu_memory_utilization,
+        ), line
+    return TransformersEngine(
         policy.model,
         policy.tokenizer,
         eos_token_ids=policy.eos_token_ids,
-        max_batch_size=config.max_batch_size,
-    )
-    return engine, f"engine: {choice.name} ({choice.reason})"
+        max_batch_size=rows_at_once(config.max_batch_size, choice.name, policy.device.type),
+    ), line
+
+
+def sampling_dtype(name: str, policy: Policy) -> torch.dtype:
+    """The dtype of an engine's own weights: as named, or ("auto") what training computes in."""
+    if name != "auto":
+        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
+    if policy.autocast is not None:
+        return policy.autocast
+    dtype: torch.dtype = base_model(policy.model).dtype
+    return dtype
 
 
 def build_sampling(

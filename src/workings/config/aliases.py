@@ -116,6 +116,7 @@ _EVERY_RUN = {
     ),
     **_rows("use_vllm", "engine.name", {"true": "vllm", "false": "transformers"}),
     **_rows("max_num_seqs", "engine.max_batch_size"),
+    **_rows("gpu_memory_utilization", "engine.gpu_memory_utilization"),
     **_rows("run_name experiment_name", "name"),
     **_rows("project_name wandb_project_name", "tracking.wandb_project"),
     **_rows(
@@ -421,11 +422,6 @@ _DEAD = (
 )
 
 REFUSALS: dict[str, Refusal] = {
-    **_refusals(
-        "gpu_memory_utilization",
-        "no engine of this version reserves a share of the card; to use less memory, lower "
-        "engine.max_batch_size (sampling) or batch.microbatch_tokens (training)",
-    ),
     **_refusals(
         "load_in_4bit load_in_8bit",
         "base models are not quantised in this version; model.lora saves optimizer memory",

@@ -134,16 +134,24 @@ class EngineConfig(Section):
     """What samples."""
 
     name: Literal["auto", "transformers", "paged", "vllm", "server"] = Field(
-        "auto", description="auto takes the best that this version has for the device."
+        "auto", description="auto takes the fastest that can sample the model on its device."
     )
-    max_batch_size: int = Field(128, ge=1, description="Most rows decoded at once.")
+    max_batch_size: int | None = Field(
+        None, ge=1, description="Most rows decoded at once; null is the engine's own choice."
+    )
+    dtype: Literal["auto", "float32", "bfloat16"] = Field(
+        "auto", description="Of an engine's own weights; auto is what training computes in."
+    )
+    gpu_memory_utilization: float = Field(
+        0.5, gt=0, le=1, description="Share of the card for an engine's key-value cache."
+    )
 
     @model_validator(mode="after")
     def _is_here(self) -> EngineConfig:
-        if self.name not in ("auto", "transformers"):
+        if self.name in ("vllm", "server"):
             raise ConfigError(
                 f"engine.name={self.name} is not part of this version",
-                hint="use engine.name=auto or engine.name=transformers",
+                hint="use engine.name=auto, paged or transformers",
             )
         return self
 

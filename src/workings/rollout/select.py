@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import NamedTuple
 
 from workings.errors import EngineError, unknown_name
 
 ALIASES = {"hf": "transformers"}
-AVAILABLE = ("transformers", "scripted")
-LATER = ("paged", "vllm", "server")
+AVAILABLE = ("transformers", "paged", "scripted")
+LATER = ("vllm", "server")
+CPU_BATCH, CUDA_BATCH = 128, 1024
+"""Rows that are decoded at once where the run does not say: a CPU and transformers, and a card."""
 
 
 class EngineChoice(NamedTuple):
@@ -18,19 +21,20 @@ class EngineChoice(NamedTuple):
     reason: str
 
 
-def choose_engine(name: str, device: str) -> EngineChoice:
+def choose_engine(name: str, device: str, *, not_paged: str | None = None) -> EngineChoice:
     """The engine for a configured name on a device ("cpu", "cuda", "cuda:1").
+
+    `not_paged` says why the paged engine cannot sample the model; None, that it can.
 
     >>> choose_engine("auto", "cpu")
     EngineChoice(name='transformers', reason='it samples any model on a CPU')
-    >>> choose_engine("hf", "cpu").name
-    'transformers'
+    >>> choose_engine("auto", "cuda").name, choose_engine("hf", "cuda").name
+    ('paged', 'transformers')
 
     Raises EngineError for a name that is unknown, or not built yet.
     """
     if name == "auto":
-        where = "a CPU" if device.startswith("cpu") else f"the device {device}"
-        return EngineChoice("transformers", f"it samples any model on {where}")
+        return _best(device, not_paged)
     resolved = ALIASES.get(name, name)
     if resolved in AVAILABLE:
         alias = f" ({name} is another name for it)" if resolved != name else ""
@@ -38,6 +42,28 @@ def choose_engine(name: str, device: str) -> EngineChoice:
     if resolved in LATER:
         raise EngineError(
             f"engine {name!r} is not part of this version; it comes later in the 0.1 series",
-            hint="use engine.name=auto or engine.name=transformers",
+            hint="use engine.name=auto, paged or transformers",
         )
     raise EngineError(unknown_name("engine", name, ("auto", *ALIASES, *AVAILABLE, *LATER)))
+
+
+def rows_at_once(configured: int | None, name: str, device: str) -> int:
+    """Most rows that an engine of this (resolved or configured) name decodes at once.
+
+    >>> rows_at_once(None, "auto", "cuda"), rows_at_once(None, "transformers", "cuda")
+    (1024, 128)
+    """
+    if configured is not None:
+        return configured
+    slow = device.startswith("cpu") or name in ("transformers", "hf")
+    return CPU_BATCH if slow else CUDA_BATCH
+
+
+def _best(device: str, not_paged: str | None) -> EngineChoice:
+    if device.startswith("cpu"):
+        return EngineChoice("transformers", "it samples any model on a CPU")
+    if not_paged is None:
+        return EngineChoice("paged", f"the fastest on {device}, and it knows this kind of model")
+    if "vllm" in AVAILABLE and find_spec("vllm") is not None:
+        return EngineChoice("vllm", not_paged)
+    return EngineChoice("transformers", f"it samples any model on {device}; {not_paged}")

@@ -22,6 +22,7 @@ from workings.rollout.finished import Finished
 from workings.rollout.generation import Generation
 from workings.rollout.requests import check_request, describe_sampling
 from workings.rollout.sampling_copy import SamplingCopy
+from workings.rollout.select import CPU_BATCH
 from workings.types import Sample
 
 
@@ -48,7 +49,7 @@ class TransformersEngine:
         tokenizer: Tokenizer,
         *,
         eos_token_ids: Sequence[int],
-        max_batch_size: int = 128,
+        max_batch_size: int = CPU_BATCH,
         share_weights: bool | None = None,
         sampling_dtype: torch.dtype | None = None,
     ) -> None:

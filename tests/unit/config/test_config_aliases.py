@@ -49,6 +49,7 @@ rollout.name=vllm                       engine.name='vllm'
 use_vllm=true                           engine.name='vllm'
 use_vllm=false                          engine.name='transformers'
 max_num_seqs=256                        engine.max_batch_size=256
+gpu_memory_utilization=0.7               engine.gpu_memory_utilization=0.7
 run_name=first                          name='first'
 experiment_name=first                   name='first'
 project_name=maths                      tracking.wandb_project='maths'
@@ -473,7 +474,6 @@ def test_sample_reads_the_rows_of_eval_that_it_has_a_setting_for() -> None:
 
 
 REFUSED = """
-gpu_memory_utilization=0.7
 load_in_4bit=true
 load_in_8bit=true
 use_unsloth=true

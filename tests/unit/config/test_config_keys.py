@@ -83,7 +83,7 @@ def test_an_earlier_name_inside_one_of_our_sections_has_to_belong_there() -> Non
     assert _paths("model.lora_r", "sft") == ["model.lora.rank"]
     assert find_key("model.lr", "sft") == ()
     assert find_key("reward.lora_r", "sft") == ()
-    assert find_key("model.gpu_memory_utilization", "sft")[0].refusal is not None
+    assert find_key("model.use_unsloth", "sft")[0].refusal is not None
 
 
 def test_sections_of_earlier_programs_are_dropped() -> None:

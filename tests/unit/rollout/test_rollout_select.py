@@ -5,14 +5,29 @@ from __future__ import annotations
 import pytest
 
 from workings.errors import EngineError
-from workings.rollout.select import choose_engine
+from workings.rollout.select import choose_engine, rows_at_once
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1"])
-def test_auto_is_transformers_and_says_why(device: str) -> None:
-    choice = choose_engine("auto", device)
-    assert choice.name == "transformers"
-    assert choice.reason
+def test_auto_on_a_cpu_is_transformers() -> None:
+    assert choose_engine("auto", "cpu") == ("transformers", "it samples any model on a CPU")
+
+
+def test_auto_on_a_card_is_paged_where_it_knows_the_model() -> None:
+    choice = choose_engine("auto", "cuda:1")
+    assert choice.name == "paged"
+    assert "cuda:1" in choice.reason
+
+
+def test_auto_on_a_card_says_why_it_is_not_paged() -> None:
+    choice = choose_engine("auto", "cuda", not_paged="it has sliding windows")
+    assert choice.name in ("vllm", "transformers")
+    assert "it has sliding windows" in choice.reason
+
+
+def test_rows_at_once_are_as_configured_or_as_the_device_bears() -> None:
+    assert rows_at_once(7, "auto", "cuda") == 7
+    assert rows_at_once(None, "paged", "cuda:1") == 1024
+    assert rows_at_once(None, "auto", "cpu") == rows_at_once(None, "hf", "cuda") == 128
 
 
 def test_hf_is_an_alias() -> None:
@@ -24,11 +39,11 @@ def test_scripted_is_taken_as_configured() -> None:
     assert choose_engine("scripted", "cpu") == ("scripted", "as configured")
 
 
-@pytest.mark.parametrize("name", ["paged", "vllm", "server"])
+@pytest.mark.parametrize("name", ["vllm", "server"])
 def test_engines_that_come_later_say_so(name: str) -> None:
     with pytest.raises(EngineError, match="comes later") as caught:
         choose_engine(name, "cuda")
-    assert "engine.name=transformers" in str(caught.value.hint)
+    assert "transformers" in str(caught.value.hint)
 
 
 def test_an_unknown_name_gets_the_nearest_one() -> None:

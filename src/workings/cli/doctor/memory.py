@@ -15,6 +15,7 @@ from workings.config.kinds import SamplingRun, TrainingRun
 from workings.config.sections import LoraConfig
 from workings.models.placement import choose_device, choose_dtype
 from workings.objectives.logprobs import DEFAULT_CHUNK_BYTES
+from workings.rollout.select import rows_at_once
 
 WEIGHT_BYTES, GRADIENT_BYTES, ADAMW_BYTES = 4, 4, 8
 """Per parameter: float32 weights and gradients, and AdamW's two float32 states."""
@@ -104,7 +105,9 @@ def training_memory(
     cached = 0
     if isinstance(config, SamplingRun):
         rows = config.rows_per_update
-        sampled = min(config.engine.max_batch_size, config.rollout_batch_size)
+        engine, device = config.engine, choose_device(config.model.device).device.type
+        rows_decoded = rows_at_once(engine.max_batch_size, engine.name, device)
+        sampled = min(rows_decoded, config.rollout_batch_size)
         cached = sampled * (longest_prompt + config.sampling.max_tokens)
     else:
         rows = 2 * config.batch_size if isinstance(config, DPOConfig) else config.batch_size

@@ -44,7 +44,9 @@ from workings.config.sft import SFTConfig
 from workings.data.encoding import EncodedDemonstration, encode_demonstrations
 from workings.data.lengths import length_percentile
 from workings.errors import WorkingsError
+from workings.models.placement import choose_device
 from workings.rollout.engine import SamplingParams
+from workings.rollout.select import rows_at_once
 from workings.seeds import derive_seed
 from workings.types import Prompt
 
@@ -306,7 +308,9 @@ def _memory(subject: _Subject) -> Finding:
             files, phase, longest_prompt=subject.longest_prompt, longest_row=longest
         )
     else:
-        rows = min(phase.engine.max_batch_size, phase.num_samples * len(subject.prompts))
+        device = choose_device(phase.model.device).device.type
+        most = rows_at_once(phase.engine.max_batch_size, phase.engine.name, device)
+        rows = min(most, phase.num_samples * len(subject.prompts))
         estimate = estimate_memory(
             files,
             trained=0,

@@ -28,9 +28,9 @@ from workings.rollout.paged.runner import Runner
 from workings.rollout.paged.scheduler import Scheduler
 from workings.rollout.paged.weights import PagedWeights
 from workings.rollout.requests import check_request, describe_sampling
+from workings.rollout.select import rows_at_once
 from workings.types import Sample
 
-CPU_BATCH, CUDA_BATCH = 128, 1024
 PREFILL_TOKENS = 16384
 STEPS_PER_LAUNCH = 8
 CPU_CACHE_BYTES = 1 << 30
@@ -72,8 +72,7 @@ class PagedEngine:
         source = base_model(model)
         self._device: torch.device = source.get_input_embeddings().weight.device
         on_cuda = self._device.type == "cuda"
-        usual = CUDA_BATCH if on_cuda else CPU_BATCH
-        self._num_slots = usual if max_batch_size is None else max_batch_size
+        self._num_slots = rows_at_once(max_batch_size, "paged", self._device.type)
         if self._num_slots < 1:
             raise EngineError(f"max_batch_size={max_batch_size}; expected 1 or more")
         if not 0.0 < memory_utilization <= 1.0:
