@@ -107,6 +107,11 @@ class Scheduler:
         """Sequences without a slot."""
         return len(self._waiting)
 
+    @property
+    def num_free_pages(self) -> int:
+        """Pages that no sequence holds."""
+        return self._pool.num_free
+
     def plan(self, num_steps: int) -> Plan | None:
         """The next piece of work, of at most `num_steps` decode steps.
 
