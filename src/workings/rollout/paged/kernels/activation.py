@@ -11,6 +11,10 @@ def silu_and_multiply(gate_up: torch.Tensor) -> torch.Tensor:
     Args:
         gate_up: floating [tokens, 2 * width], contiguous; the gate is the first half.
     """
+    if gate_up.is_cuda:
+        from workings.rollout.paged.kernels import activation_triton
+
+        return activation_triton.silu_and_multiply(gate_up)
     return silu_and_multiply_torch(gate_up)
 
 

@@ -32,6 +32,19 @@ def decode_attention(
         scale: of the scores.
         num_splits: programs that share the keys of one row and head; see `splits_for`.
     """
+    if query.is_cuda:
+        from workings.rollout.paged.kernels import attention_triton
+
+        return attention_triton.decode_attention(
+            query,
+            keys,
+            values,
+            block_table,
+            slots,
+            lengths,
+            scale=scale,
+            num_splits=num_splits,
+        )
     return decode_attention_torch(query, keys, values, block_table, slots, lengths, scale=scale)
 
 

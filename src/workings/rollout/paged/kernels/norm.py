@@ -16,6 +16,10 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         x: floating [tokens, width], rows contiguous; the result has its dtype.
         weight: floating [width].
     """
+    if x.is_cuda:
+        from workings.rollout.paged.kernels import norm_triton
+
+        return norm_triton.rms_norm(x, weight, eps)
     return rms_norm_torch(x, weight, eps)
 
 
@@ -28,6 +32,10 @@ def add_rms_norm(
         x, residual: floating [tokens, width], of one dtype, rows contiguous; neither is changed.
         weight: floating [width].
     """
+    if x.is_cuda:
+        from workings.rollout.paged.kernels import norm_triton
+
+        return norm_triton.add_rms_norm(x, residual, weight, eps)
     return add_rms_norm_torch(x, residual, weight, eps)
 
 

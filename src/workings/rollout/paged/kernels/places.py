@@ -18,6 +18,10 @@ def decode_places(
         slots: int32 [rows]; -1 is a padding row.
         lengths: int32 [slots], the token being processed included.
     """
+    if slots.is_cuda:
+        from workings.rollout.paged.kernels import places_triton
+
+        return places_triton.decode_places(block_table, slots, lengths, page_size)
     return decode_places_torch(block_table, slots, lengths, page_size)
 
 

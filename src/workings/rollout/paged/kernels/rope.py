@@ -40,6 +40,10 @@ def rotate_and_store(
         eps: of that norm.
     """
     rotate = rotate_and_store_torch
+    if qkv.is_cuda:
+        from workings.rollout.paged.kernels import rope_triton
+
+        rotate = rope_triton.rotate_and_store
     rotate(
         qkv,
         positions,

@@ -27,6 +27,10 @@ def step_uniforms(keys: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
         keys: int64 [rows], the bits of the uint64 stream keys.
         steps: int32 [rows], not negative.
     """
+    if keys.is_cuda:
+        from workings.rollout.paged.kernels import uniforms_triton
+
+        return uniforms_triton.step_uniforms(keys, steps)
     return step_uniforms_torch(keys, steps)
 
 
@@ -63,8 +67,12 @@ def sample(
 
     A row whose logits hold NaN or infinity, or nothing that may be drawn, has id -1 and NaN.
     """
-    chosen = sample_torch
-    return chosen(
+    draw = sample_torch
+    if logits.is_cuda:
+        from workings.rollout.paged.kernels import sampling_triton
+
+        draw = sampling_triton.sample
+    return draw(
         logits,
         uniforms,
         temperature=temperature,
