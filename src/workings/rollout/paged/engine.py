@@ -90,11 +90,9 @@ class PagedEngine:
         self._memory_utilization = memory_utilization
         self._cache_tokens = cache_tokens
         self._use_graphs = use_graphs
-        self._weights: PagedWeights | None = PagedWeights(
-            shape, dtype=self._dtype, device=self._device
-        )
+        weights = PagedWeights(shape, dtype=self._dtype, device=self._device)
         cos, sin = rotation_tables(model, shape, self._device)
-        self._model = PagedModel(shape, self._weights, cos, sin)
+        self._model: PagedModel | None = PagedModel(shape, weights, cos, sin)
         self._cache: PagedCache | None = None
         self._runner: Runner | None = None
         self._most_pages = 0
@@ -115,7 +113,7 @@ class PagedEngine:
         Raises EngineError for an empty prompt, an id outside the vocabulary, a sequence that fits
         neither the model's positions nor the cache, and logits that are not finite.
         """
-        self._refuse_unready()
+        model = self._ready_model()
         for request in requests:
             check_request(
                 request,
@@ -126,7 +124,7 @@ class PagedEngine:
         if not requests:
             return Finished([])
         self._abort.clear()
-        runner, cache = self._prepare(requests, sampling)
+        runner, cache = self._prepare(model, requests, sampling)
         runner.begin(sampling)
         scheduler = Scheduler(
             PagePool(cache.num_pages),
@@ -165,10 +163,10 @@ class PagedEngine:
 
     def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Copies a whole set of weights into the engine's own, in place; also while it sleeps."""
-        if self._weights is None:
+        if self._model is None:
             raise EngineError("the engine is closed", hint="make a new one")
         self._weights_whole = False
-        self._weights.load(tensors)
+        self._model.weights.load(tensors)
         self._weights_whole = True
         self._weight_version = version
 
@@ -190,15 +188,14 @@ class PagedEngine:
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
             self._cache.free()
-        self._cache = self._runner = self._weights = None
-        del self._model
+        self._cache = self._runner = self._model = None
 
     def describe(self, sampling: SamplingParams) -> str:
         """The settings in effect, in one line that says where they come from."""
         return describe_sampling(sampling, self._eos_token_ids)
 
-    def _refuse_unready(self) -> None:
-        if self._weights is None:
+    def _ready_model(self) -> PagedModel:
+        if self._model is None:
             raise EngineError("the engine is closed", hint="make a new one")
         if self._asleep:
             raise EngineError("the engine is asleep", hint="call wake() before sampling")
@@ -207,9 +204,10 @@ class PagedEngine:
                 "the last load_weights failed halfway, so the weights are a mixture",
                 hint="load a whole set of weights first",
             )
+        return self._model
 
     def _prepare(
-        self, requests: Sequence[Request], sampling: SamplingParams
+        self, model: PagedModel, requests: Sequence[Request], sampling: SamplingParams
     ) -> tuple[Runner, PagedCache]:
         """Runner and cache, made anew where the cache is too small for what is asked.
 
@@ -241,7 +239,7 @@ class PagedEngine:
             device=self._device,
         )
         runner = Runner(
-            self._model,
+            model,
             cache,
             num_slots=self._num_slots,
             max_pages=-(-self._max_length // PAGE_SIZE),
