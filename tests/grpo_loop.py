@@ -24,9 +24,9 @@ from workings.seeds import derive_seed
 from workings.tracking.jsonl import read_metrics
 from workings.tracking.recorder import Recorder
 from workings.training.checkpointer import Checkpointer, RunPaths
-from workings.training.draw import Guidance, Replay
 from workings.training.grpo import train_grpo
 from workings.training.replay_score import replay_scorer
+from workings.training.source import Guidance, Replay
 from workings.training.stop import StopRequest
 from workings.types import Demonstration, Problem
 

@@ -97,10 +97,10 @@ _PUBLIC: dict[str, str] = {
     "weighted_loss": "workings.objectives.policy",
     # training
     "Checkpointer": "workings.training.checkpointer",
-    "Guidance": "workings.training.draw",
+    "Guidance": "workings.training.source",
     "MicroBatch": "workings.training.packing",
     "Reference": "workings.training.reference",
-    "Replay": "workings.training.draw",
+    "Replay": "workings.training.source",
     "RunPaths": "workings.training.checkpointer",
     "StopRequest": "workings.training.stop",
     "TrainResult": "workings.training.progress",
@@ -347,7 +347,6 @@ if TYPE_CHECKING:
     from workings.training.checkpointer import Checkpointer, RunPaths
     from workings.training.credit import assign_credit
     from workings.training.dpo import train_dpo
-    from workings.training.draw import Guidance, Replay
     from workings.training.expert_iteration import train_expert_iteration
     from workings.training.grpo import train_grpo
     from workings.training.optim import build_adamw
@@ -356,6 +355,7 @@ if TYPE_CHECKING:
     from workings.training.progress import TrainResult
     from workings.training.reference import Reference
     from workings.training.sft import train_sft
+    from workings.training.source import Guidance, Replay
     from workings.training.step import policy_step, score
     from workings.training.stop import StopRequest
     from workings.training.supervised_loss import supervised_loss

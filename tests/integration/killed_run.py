@@ -39,7 +39,7 @@ if __name__ == "__main__":
     if moment == "forward":
         step.response_scores = killing(step.response_scores, at)
     elif moment == "sample":
-        TransformersEngine.generate = killing(TransformersEngine.generate, at)
+        TransformersEngine.submit = killing(TransformersEngine.submit, at)
     elif moment == "saved":
         checkpointer.Checkpointer.save = killing(checkpointer.Checkpointer.save, at, after=True)
     elif moment == "saving":

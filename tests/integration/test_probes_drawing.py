@@ -18,8 +18,9 @@ from workings import (
     ScriptedEngine,
     compose,
 )
-from workings.training.draw import Source, draw_batch
+from workings.training.draw import draw_batch
 from workings.training.metrics import Stopwatch
+from workings.training.source import Source
 from workings.training.state import TrainerState
 
 TOKENIZER = tiny_tokenizer()

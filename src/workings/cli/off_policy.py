@@ -14,9 +14,10 @@ from workings.rewards.four_classes import answer_right
 from workings.rewards.reward import grade_groups
 from workings.rollout.engine import SamplingParams
 from workings.rollout.replay import ReplayBuffer
-from workings.training.draw import Guidance, Replay, prefix_schedule
 from workings.training.preflight import preflight
 from workings.training.replay_score import replay_scorer
+from workings.training.sampling_plan import prefix_schedule
+from workings.training.source import Guidance, Replay
 from workings.types import Problem, Prompt
 
 

@@ -5,12 +5,85 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from workings.errors import EngineError
 from workings.rollout.engine import Engine, Request, SamplingParams
 from workings.rollout.prefixes import TracePrefix
 from workings.seeds import derive_seed
 from workings.types import Prompt, Rollout, RolloutGroup, Sample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupRequests:
+    """What an engine is asked for a batch of prompts, and whose rollouts its samples are.
+
+    `owners` has for each request the place of its prompt and the beginning that it continues.
+    """
+
+    prompts: tuple[Prompt, ...]
+    requests: tuple[Request, ...]
+    owners: tuple[tuple[int, TracePrefix | None], ...]
+
+
+def group_requests(
+    prompts: Sequence[Prompt],
+    sampling: SamplingParams,
+    *,
+    num_samples: int | Sequence[int],
+    seed: int,
+    prefixes: Sequence[Sequence[TracePrefix]] | None = None,
+) -> GroupRequests:
+    """The requests of a group of rollouts for each prompt; see `collect_groups`."""
+    counts = [num_samples] * len(prompts) if isinstance(num_samples, int) else list(num_samples)
+    begun = [()] * len(prompts) if prefixes is None else list(prefixes)
+    requests: list[Request] = []
+    owners: list[tuple[int, TracePrefix | None]] = []
+    for number, (prompt, count, beginnings, request_seed) in enumerate(
+        zip(prompts, counts, begun, _request_seeds(prompts, seed), strict=True)
+    ):
+        if count:
+            requests.append(Request(prompt_ids=prompt.ids, num_samples=count, seed=request_seed))
+            owners.append((number, None))
+        for place, beginning in enumerate(beginnings):
+            requests.append(
+                Request(
+                    prompt_ids=prompt.ids,
+                    prefix_ids=beginning.ids,
+                    seed=derive_seed(request_seed, "prefix", place),
+                    max_tokens=sampling.max_tokens - len(beginning.ids),
+                )
+            )
+            owners.append((number, beginning))
+    return GroupRequests(prompts=tuple(prompts), requests=tuple(requests), owners=tuple(owners))
+
+
+def groups_of(
+    asked: GroupRequests,
+    answers: Sequence[Sequence[Sample]],
+    *,
+    decode: Callable[[Sequence[int]], str] | None = None,
+    expected_version: int | None = None,
+    max_staleness: int = 0,
+) -> list[RolloutGroup]:
+    """The samples as groups of rollouts, checked; see `collect_groups`."""
+    if decode is None and any(beginning is not None for _, beginning in asked.owners):
+        raise EngineError("rollouts that begin with a prefix need decode, for their text")
+    if len(answers) != len(asked.requests):
+        raise EngineError(
+            f"the engine gave {len(answers)} groups for {len(asked.requests)} prompts"
+        )
+    rollouts: list[list[Rollout]] = [[] for _ in asked.prompts]
+    for (number, prefix), request, samples in zip(
+        asked.owners, asked.requests, answers, strict=True
+    ):
+        prompt = asked.prompts[number]
+        _check(prompt, samples, request.num_samples, expected_version, max_staleness)
+        rollouts[number] += [_rollout(sample, prefix, decode) for sample in samples]
+    return [
+        RolloutGroup(prompt=prompt, rollouts=tuple(rows))
+        for prompt, rows in zip(asked.prompts, rollouts, strict=True)
+    ]
 
 
 def collect_groups(
@@ -42,39 +115,14 @@ def collect_groups(
     Raises EngineError for a sample from other weights than allowed, a wrong number of samples, and
     token sequences of different lengths.
     """
-    counts = [num_samples] * len(prompts) if isinstance(num_samples, int) else list(num_samples)
-    begun = [()] * len(prompts) if prefixes is None else list(prefixes)
-    if any(begun) and decode is None:
-        raise EngineError("rollouts that begin with a prefix need decode, for their text")
-    requests: list[Request] = []
-    owners: list[tuple[int, TracePrefix | None]] = []
-    for number, (prompt, count, beginnings, request_seed) in enumerate(
-        zip(prompts, counts, begun, _request_seeds(prompts, seed), strict=True)
-    ):
-        if count:
-            requests.append(Request(prompt_ids=prompt.ids, num_samples=count, seed=request_seed))
-            owners.append((number, None))
-        for place, beginning in enumerate(beginnings):
-            requests.append(
-                Request(
-                    prompt_ids=prompt.ids,
-                    prefix_ids=beginning.ids,
-                    seed=derive_seed(request_seed, "prefix", place),
-                    max_tokens=sampling.max_tokens - len(beginning.ids),
-                )
-            )
-            owners.append((number, beginning))
-    answers = engine.generate(requests, sampling)
-    if len(answers) != len(requests):
-        raise EngineError(f"the engine gave {len(answers)} groups for {len(requests)} prompts")
-    rollouts: list[list[Rollout]] = [[] for _ in prompts]
-    for (number, prefix), request, samples in zip(owners, requests, answers, strict=True):
-        _check(prompts[number], samples, request.num_samples, expected_version, max_staleness)
-        rollouts[number] += [_rollout(sample, prefix, decode) for sample in samples]
-    return [
-        RolloutGroup(prompt=prompt, rollouts=tuple(rows))
-        for prompt, rows in zip(prompts, rollouts, strict=True)
-    ]
+    asked = group_requests(prompts, sampling, num_samples=num_samples, seed=seed, prefixes=prefixes)
+    return groups_of(
+        asked,
+        engine.generate(asked.requests, sampling),
+        decode=decode,
+        expected_version=expected_version,
+        max_staleness=max_staleness,
+    )
 
 
 def completion_metrics(

@@ -1,5 +1,12 @@
 """Hops 1 to 3: prompts, samples, rewards. A batch of graded groups, however it was put together.
 
+    plan = plan_sampling(source, objective, state)            1  what to ask the engine for
+    collected = collect_batch(source, objective, plan, ...)   2  its samples as groups, completed
+    drawn = grade_batch(source, objective, collected, ...)    3  with rewards
+
+`draw_batch` is all three, with `engine.generate` between the first two; a loop that samples ahead
+calls them one by one. A batch is drawn
+
 - plainly: every group is sampled by the policy
 - guided: a teacher's traces stand in the groups, whole or as beginnings (LUFFY)
 - replayed: some groups hold a past success of the policy itself (ExGRPO)
@@ -8,52 +15,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import itertools
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from workings.config.grpo import GRPOConfig
 from workings.config.objective_settings import ResolvedObjective
-from workings.data.sampler import PromptSampler
-from workings.data.traces import EncodedTrace
-from workings.errors import ConfigError, TrainingError
+from workings.errors import TrainingError
 from workings.rewards.four_classes import answer_right
-from workings.rewards.reward import Reward, grade_groups
+from workings.rewards.reward import grade_groups
 from workings.rewards.reward_metrics import check_grader
-from workings.rollout.collect import collect_groups
-from workings.rollout.engine import Engine, SamplingParams
+from workings.rollout.collect import GroupRequests, collect_groups, groups_of
 from workings.rollout.mix import (
-    append_whole,
-    kept_traces,
-    mix_demonstrations,
     mix_metrics,
-    samples_wanted,
     without_wrong_demonstrations,
 )
-from workings.rollout.prefixes import PrefixSchedule, plan_prefixes
-from workings.rollout.replay import ReplayBuffer
-from workings.rollout.replay_batch import Score, choose_replays, mix_replay, plan_batch
 from workings.seeds import derive_seed
-from workings.training.distributed import Ranks
 from workings.training.metrics import Stopwatch
+from workings.training.sampling_plan import (
+    SamplingPlan,
+    own_samples,
+    plan_sampling,
+    rollout_seed,
+)
+from workings.training.source import Source
 from workings.training.state import TrainerState
-from workings.types import Prompt, Rollout, RolloutGroup
+from workings.types import RolloutGroup, Sample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guidance:
-    """A teacher's traces by problem id, and how to read their ids back (for partial traces)."""
+class Collected:
+    """A batch for which the engine is needed no more.
 
-    traces: Mapping[str, Sequence[EncodedTrace]]
-    decode: Callable[[Sequence[int]], str]
+    Attributes:
+        graded: the groups have their rewards: which were drawn depends on these.
+        greedy: groups of one greedy answer to each prompt, where these are the baselines.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replay:
-    """The policy's past successes, the prompts of the run by problem id, and how to rank them."""
-
-    buffer: ReplayBuffer
-    prompts: Mapping[str, Prompt]
-    score: Score | None
+    step: int
+    cursor: int
+    groups: list[RolloutGroup]
+    graded: bool = False
+    greedy: list[RolloutGroup] | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,42 +72,67 @@ class Drawn:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """What a batch is drawn from; the same for the whole run."""
-
-    config: GRPOConfig
-    engine: Engine
-    sampler: PromptSampler
-    sampling: SamplingParams
-    reward: Reward
-    guidance: Guidance | None = None
-    replay: Replay | None = None
-    ranks: Ranks = field(default_factory=Ranks)
-
-
 def draw_batch(
     source: Source, objective: ResolvedObjective, state: TrainerState, clock: Stopwatch
 ) -> Drawn:
     """The graded groups of a step, as the objective wants them."""
-    if objective.num_off != 0:
-        drawn = _guided(source, objective, state, clock)
-    elif objective.replay:
-        drawn = _replayed(source, state, clock)
-    elif objective.dynamic_sampling == "filter":
-        drawn = _filtered(source, objective, state, clock)
-    else:
-        prompts, cursor = source.sampler.next_batch(state.cursor)
-        drawn = Drawn(groups=_sampled(source, prompts, state, clock), cursor=cursor)
-        if objective.dynamic_sampling == "replace":
-            drawn = _refilled(
-                drawn,
-                _compared_apart(source, objective),
-                seed=derive_seed(source.config.seed, "refill", state.step),
-            )
+    plan = plan_sampling(source, objective, state)
+    answers = source.engine.generate(plan.asked.requests, source.sampling)
+    collected = collect_batch(source, objective, plan, answers=answers, clock=clock)
+    return grade_batch(source, objective, collected, clock)
+
+
+def collect_batch(
+    source: Source,
+    objective: ResolvedObjective,
+    plan: SamplingPlan,
+    *,
+    answers: Sequence[Sequence[Sample]],
+    clock: Stopwatch,
+) -> Collected:
+    """The engine's answers as completed groups, with whatever else has to be sampled for them."""
+    groups = _groups(source, plan.asked, plan.step, answers)
+    if plan.complete is not None:
+        groups = plan.complete(groups)
+    clock.lap("rollout")
+    collected = Collected(step=plan.step, cursor=plan.cursor, groups=groups)
+    if objective.dynamic_sampling == "filter":
+        collected = _filtered(source, objective, collected, clock)
     if objective.advantage == "remax":
-        drawn = replace(drawn, baselines=_greedy_rewards(source, drawn.groups, state, clock))
-    return drawn
+        greedy = _greedy_answers(source, collected.groups, plan.step)
+        collected = replace(collected, greedy=greedy)
+        clock.lap("rollout")
+    return collected
+
+
+def grade_batch(
+    source: Source, objective: ResolvedObjective, collected: Collected, clock: Stopwatch
+) -> Drawn:
+    """The batch with its rewards, and what of it depends on them."""
+    groups, metrics = collected.groups, dict(collected.metrics)
+    if not collected.graded:
+        groups = _graded(source, groups, clock)
+    baselines = None
+    if collected.greedy is not None:
+        graded = _graded(source, collected.greedy, clock)
+        baselines = [group.rollouts[0].reward or 0.0 for group in graded]
+    if objective.num_off != 0:
+        metrics |= mix_metrics(groups, is_right=answer_right)
+        if source.config.off_policy.wrong_traces == "drop":
+            groups, dropped = without_wrong_demonstrations(groups, is_right=answer_right)
+            metrics["off_policy/teacher_dropped"] = float(dropped)
+    elif objective.replay:
+        metrics |= _remembered(source, groups, collected.step)
+    elif objective.dynamic_sampling == "replace":
+        order = _refill_order(
+            groups,
+            _compared_apart(source, objective),
+            seed=derive_seed(source.config.seed, "refill", collected.step),
+        )
+        metrics["refilled_groups"] = float(sum(at != place for place, at in enumerate(order)))
+        groups = [groups[at] for at in order]
+        baselines = None if baselines is None else [baselines[at] for at in order]
+    return Drawn(groups=groups, cursor=collected.cursor, baselines=baselines, metrics=metrics)
 
 
 def is_informative(group: RolloutGroup, components: Collection[str] = ()) -> bool:
@@ -123,25 +151,17 @@ def _compared_apart(source: Source, objective: ResolvedObjective) -> Collection[
     return source.reward.weights if objective.advantage == "gdpo" else ()
 
 
-def _sampled(
-    source: Source,
-    prompts: Sequence[Prompt],
-    state: TrainerState,
-    clock: Stopwatch,
-    *,
-    number: int = 0,
+def _groups(
+    source: Source, asked: GroupRequests, step: int, answers: Sequence[Sequence[Sample]]
 ) -> list[RolloutGroup]:
-    """Graded groups of the policy's own samples; `number` counts the batches of a step."""
-    groups = collect_groups(
-        source.engine,
-        prompts,
-        source.sampling,
-        num_samples=source.config.num_generations,
-        seed=_seed(source, state, number),
-        expected_version=state.step,
+    """The answers as groups, checked to come from weights that are fresh enough."""
+    return groups_of(
+        asked,
+        answers,
+        decode=None if source.guidance is None else source.guidance.decode,
+        expected_version=step,
+        max_staleness=source.max_staleness,
     )
-    clock.lap("rollout")
-    return _graded(source, groups, clock)
 
 
 def _graded(source: Source, groups: list[RolloutGroup], clock: Stopwatch) -> list[RolloutGroup]:
@@ -151,36 +171,35 @@ def _graded(source: Source, groups: list[RolloutGroup], clock: Stopwatch) -> lis
     return groups
 
 
-def _seed(source: Source, state: TrainerState, number: int = 0) -> int:
-    parts = (number,) if number else ()
-    return derive_seed(source.config.seed, "rollout", state.step, *parts)
-
-
 # ------------------------------------------------------------------------- dynamic sampling (DAPO)
 
 
 def _filtered(
-    source: Source, objective: ResolvedObjective, state: TrainerState, clock: Stopwatch
-) -> Drawn:
+    source: Source, objective: ResolvedObjective, first: Collected, clock: Stopwatch
+) -> Collected:
     """Batches are drawn until enough groups have rewards that differ; whole groups are kept."""
-    cursor, number, num_drawn = state.cursor, 0, 0
+    groups, cursor, step = first.groups, first.cursor, first.step
+    wanted, number, num_drawn = len(groups), 0, 0
     kept: list[RolloutGroup] = []
     rewards: list[float] = []
     apart = _compared_apart(source, objective)
-    wanted = -1
-    while number < objective.max_gen_batches:
-        prompts, cursor = source.sampler.next_batch(cursor)
-        wanted = len(prompts) if wanted < 0 else wanted
-        groups = _sampled(source, prompts, state, clock, number=number)
+    while True:
+        groups = _graded(source, groups, clock)
         kept += [group for group in groups if is_informative(group, apart)]
         rewards += [r.reward for group in groups for r in group.rollouts if r.reward is not None]
         num_drawn += len(groups)
         number += 1
-        if not any(source.ranks.all_objects(len(kept) < wanted)):
+        short = any(source.ranks.all_objects(len(kept) < wanted))
+        if not short or number == objective.max_gen_batches:
             break
-    if any(source.ranks.all_objects(len(kept) < wanted)) and objective.when_short == "error":
+        prompts, cursor = source.sampler.next_batch(cursor)
+        asked = own_samples(source, prompts, step, number=number)
+        answers = source.engine.generate(asked.requests, source.sampling)
+        groups = _groups(source, asked, step, answers)
+        clock.lap("rollout")
+    if short and objective.when_short == "error":
         raise TrainingError(
-            f"step {state.step + 1}: only {len(kept)} of {num_drawn} groups had rewards that "
+            f"step {step + 1}: only {len(kept)} of {num_drawn} groups had rewards that "
             f"differ, in {number} rollout batches; {wanted} are needed",
             hint="raise objective.max_gen_batches, set objective.when_short=proceed, or take "
             "problems of another difficulty",
@@ -192,166 +211,48 @@ def _filtered(
     }
     if rewards:
         metrics["unfiltered_reward"] = sum(rewards) / len(rewards)
-    return Drawn(groups=kept[:wanted], cursor=cursor, metrics=metrics)
+    return replace(first, groups=kept[:wanted], cursor=cursor, graded=True, metrics=metrics)
 
 
-def _refilled(drawn: Drawn, apart: Collection[str], *, seed: int) -> Drawn:
-    """Groups of equal rewards are replaced by copies of informative ones, in a seeded order."""
-    teaches = [is_informative(group, apart) for group in drawn.groups]
+def _refill_order(
+    groups: Sequence[RolloutGroup], apart: Collection[str], *, seed: int
+) -> list[int]:
+    """For each place the group that stands there: informative ones take those of the others.
+
+    In a seeded order, round and round; without an informative group all stay.
+    """
+    teaches = [is_informative(group, apart) for group in groups]
     informative = [number for number, useful in enumerate(teaches) if useful]
     if not informative:
-        return replace(drawn, metrics={"refilled_groups": 0.0})
+        return list(range(len(groups)))
     informative.sort(key=lambda number: derive_seed(seed, number))
-    groups, num_refilled = [], 0
-    for group, useful in zip(drawn.groups, teaches, strict=True):
-        if not useful:
-            group = drawn.groups[informative[num_refilled % len(informative)]]
-            num_refilled += 1
-        groups.append(group)
-    return replace(drawn, groups=groups, metrics={"refilled_groups": float(num_refilled)})
+    taken = itertools.cycle(informative)
+    return [place if useful else next(taken) for place, useful in enumerate(teaches)]
 
 
-# ------------------------------------------------------------------------ teacher traces (LUFFY)
-
-
-def prefix_schedule(config: GRPOConfig) -> PrefixSchedule:
-    """How much of a trace guides a row, by the run's settings."""
-    settings = config.off_policy
-    return PrefixSchedule(
-        name=settings.prefix_schedule,  # type: ignore[arg-type]  # refuses what it does not know
-        min_ratio=settings.prefix_min_ratio,
-        max_ratio=settings.prefix_max_ratio,
-        steps=settings.prefix_steps,
-        linear_max_ratio=settings.prefix_linear_max_ratio,
-        share_across_samples=settings.prefix_share_across_samples,
-    )
-
-
-def _guided(
-    source: Source, objective: ResolvedObjective, state: TrainerState, clock: Stopwatch
-) -> Drawn:
-    if source.guidance is None:
-        raise ConfigError("the objective has teacher rows; give train_grpo its guidance")
-    config, guidance = source.config, source.guidance
-    settings, seed = config.off_policy, derive_seed(config.seed, "traces")
-    prompts, cursor = source.sampler.next_batch(state.cursor)
-    traces = kept_traces(
-        prompts, guidance.traces, keep_prob=settings.keep_prob, seed=seed, step=state.step
-    )
-    if settings.whole_traces:
-        groups = collect_groups(
-            source.engine,
-            prompts,
-            source.sampling,
-            num_samples=samples_wanted(prompts, traces, config.num_generations, objective.num_off),
-            seed=_seed(source, state),
-            expected_version=state.step,
-        )
-        groups = mix_demonstrations(
-            groups,
-            traces,
-            num_off=objective.num_off,
-            num_generations=config.num_generations,
-            seed=seed,
-            step=state.step,
-            choice=settings.choice,
-        )
-    else:
-        plans = plan_prefixes(
-            prompts,
-            traces,
-            prefix_schedule(config),
-            num_generations=config.num_generations,
-            num_off=objective.num_off,
-            seed=seed,
-            step=state.step,
-            choice=settings.choice,
-        )
-        groups = collect_groups(
-            source.engine,
-            prompts,
-            source.sampling,
-            num_samples=[plan.num_samples for plan in plans],
-            prefixes=[plan.prefixes for plan in plans],
-            decode=guidance.decode,
-            seed=_seed(source, state),
-            expected_version=state.step,
-        )
-        groups = append_whole(groups, plans, num_generations=config.num_generations)
-    clock.lap("rollout")
-    groups = _graded(source, groups, clock)
-    metrics = mix_metrics(groups, is_right=answer_right)
-    if settings.wrong_traces == "drop":
-        groups, dropped = without_wrong_demonstrations(groups, is_right=answer_right)
-        metrics["off_policy/teacher_dropped"] = float(dropped)
-    return Drawn(groups=groups, cursor=cursor, metrics=metrics)
-
-
-# -------------------------------------------------------------------------------- replay (ExGRPO)
-
-
-def _replayed(source: Source, state: TrainerState, clock: Stopwatch) -> Drawn:
-    if source.replay is None:
-        raise ConfigError("the objective replays; give train_grpo its replay")
-    if source.ranks.size > 1:
-        raise ConfigError("objective.replay runs on one process: the buffer is not shared yet")
-    config, replay = source.config, source.replay
-    seed = derive_seed(config.seed, "replay")
-    replay.buffer.evict(state.step)
-    plan = plan_batch(
-        replay.buffer,
-        prompts_per_step=config.prompts_per_step,
-        experience_ratio=config.replay.experience_ratio,
-        seed=seed,
-        step=state.step,
-        started=state.replay_started,
-        among=replay.prompts.keys(),
-    )
-    fresh, cursor = source.sampler.next_batch(
-        state.cursor, num_prompts=plan.num_fresh, retired=replay.buffer.retired
-    )
-    again = [replay.prompts[problem_id] for problem_id in plan.replayed]
-    chosen = choose_replays(replay.buffer, again, score=replay.score, seed=seed, step=state.step)
-    groups = collect_groups(
-        source.engine,
-        [*fresh, *again],
-        source.sampling,
-        num_samples=plan.samples_wanted(config.num_generations),
-        seed=_seed(source, state),
-        expected_version=state.step,
-    )
-    groups = mix_replay(
-        groups, [*[None] * plan.num_fresh, *chosen], num_generations=config.num_generations
-    )
-    clock.lap("rollout")
-    groups = _graded(source, groups, clock)
-    replay.buffer.add(groups, step=state.step, is_right=answer_right)
-    return Drawn(
-        groups=groups,
-        cursor=cursor,
-        metrics={
-            **replay.buffer.metrics(state.step),
-            "replay/share": len(again) / len(groups),
-        },
-    )
+def _remembered(source: Source, groups: Sequence[RolloutGroup], step: int) -> dict[str, float]:
+    """Right rollouts go into the buffer; what is there then."""
+    assert source.replay is not None, "planned with it"
+    buffer = source.replay.buffer
+    buffer.add(groups, step=step, is_right=answer_right)
+    replayed = sum(any(r.source == "replay" for r in group.rollouts) for group in groups)
+    return {**buffer.metrics(step), "replay/share": replayed / len(groups)}
 
 
 # ------------------------------------------------------------------------------- baselines (ReMax)
 
 
-def _greedy_rewards(
-    source: Source, groups: Sequence[RolloutGroup], state: TrainerState, clock: Stopwatch
-) -> list[float]:
-    """The reward of one greedy answer to each prompt (ReMax, 2310.10505)."""
+def _greedy_answers(
+    source: Source, groups: Sequence[RolloutGroup], step: int
+) -> list[RolloutGroup]:
+    """One greedy answer to the prompt of each group (ReMax, 2310.10505)."""
     greedy = replace(source.sampling, temperature=0.0, top_p=1.0, top_k=-1, min_p=0.0)
-    answers = collect_groups(
+    return collect_groups(
         source.engine,
         [group.prompt for group in groups],
         greedy,
         num_samples=1,
-        seed=_seed(source, state),
-        expected_version=state.step,
+        seed=rollout_seed(source, step),
+        expected_version=step,
+        max_staleness=source.max_staleness,
     )
-    clock.lap("rollout")
-    graded: list[Rollout] = [group.rollouts[0] for group in _graded(source, answers, clock)]
-    return [rollout.reward or 0.0 for rollout in graded]

@@ -29,7 +29,7 @@ from workings.rollout.engine import Engine, SamplingParams
 from workings.tracking.recorder import Recorder
 from workings.training.checkpointer import Checkpointer
 from workings.training.distributed import Ranks
-from workings.training.draw import Guidance, Replay, Source, draw_batch
+from workings.training.draw import draw_batch
 from workings.training.learn import (
     begin_step,
     credit_batch,
@@ -48,6 +48,7 @@ from workings.training.progress import (
     stop_agreed,
     stopped,
 )
+from workings.training.source import Guidance, Replay, Source
 from workings.training.state import TrainerState
 from workings.training.step_record import StepRecord
 from workings.training.stop import StopRequest

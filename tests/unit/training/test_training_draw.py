@@ -21,8 +21,9 @@ from workings.errors import ConfigError, TrainingError
 from workings.rewards.components import Component
 from workings.rewards.reward import Reward, build_reward
 from workings.training.distributed import Ranks
-from workings.training.draw import Source, draw_batch, is_informative
+from workings.training.draw import draw_batch, is_informative
 from workings.training.metrics import Stopwatch
+from workings.training.source import Source
 from workings.training.state import TrainerState
 
 DAPO = {"preset": "dapo", "overlong_share": 0.0}
@@ -353,7 +354,7 @@ def test_luffy_without_guidance_and_replay_without_a_buffer_are_refused(tmp_path
     for preset, part in (("luffy", "guidance"), ("exgrpo", "replay")):
         loop = Loop(tmp_path / preset, objective={"preset": preset})
         setattr(loop, part, None)
-        with pytest.raises(ConfigError, match=f"give train_grpo its {part}"):
+        with pytest.raises(ConfigError, match=f"give the loop its {part}"):
             loop.run()
 
 
