@@ -55,6 +55,7 @@ from workings.rollout.paged.architecture import architecture_of
 from workings.rollout.paged.engine import PagedEngine
 from workings.rollout.select import choose_engine, rows_at_once
 from workings.rollout.transformers_engine import TransformersEngine
+from workings.rollout.vllm_engine import VLLMEngine
 from workings.seeds import derive_seed
 from workings.tracking.console import ConsoleSink
 from workings.tracking.recorder import Recorder, Sink
@@ -147,6 +148,18 @@ def build_engine(config: EngineConfig, policy: Policy) -> tuple[Engine, str]:
             max_batch_size=config.max_batch_size,
             dtype=sampling_dtype(config.dtype, policy),
             memory_utilization=config.gpu_memory_utilization,
+        ), line
+    if choice.name == "vllm":
+        return VLLMEngine(
+            policy.model,
+            policy.tokenizer,
+            eos_token_ids=policy.eos_token_ids,
+            max_batch_size=rows_at_once(config.max_batch_size, choice.name, policy.device.type),
+            dtype=sampling_dtype(config.dtype, policy),
+            gpu_memory_utilization=config.gpu_memory_utilization,
+            max_model_len=config.max_model_len,
+            enforce_eager=config.enforce_eager,
+            lora_by_adapter=config.lora_by_adapter,
         ), line
     return TransformersEngine(
         policy.model,

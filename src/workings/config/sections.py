@@ -130,6 +130,14 @@ class GreedySamplingConfig(SamplingConfig):
     temperature: float = Field(0.0, ge=0, description="0 is greedy.")
 
 
+_READ_BY = {
+    "max_model_len": ("auto", "vllm"),
+    "enforce_eager": ("auto", "vllm"),
+    "lora_by_adapter": ("vllm",),
+}
+"""Settings of single engines."""
+
+
 class EngineConfig(Section):
     """What samples."""
 
@@ -143,16 +151,39 @@ class EngineConfig(Section):
         "auto", description="Of an engine's own weights; auto is what training computes in."
     )
     gpu_memory_utilization: float = Field(
-        0.5, gt=0, le=1, description="Share of the card for an engine's key-value cache."
+        0.5,
+        gt=0,
+        le=1,
+        description="Share of the card for the key-value cache; with vllm, for all that it holds.",
+    )
+    max_model_len: int | None = Field(
+        None, ge=2, description="vllm: most tokens of prompt and completion; null is the model's."
+    )
+    enforce_eager: bool = Field(
+        False, description="vllm: no CUDA graphs, for a faster start and slower samples."
+    )
+    lora_by_adapter: bool = Field(
+        False, description="vllm: it applies the adapter itself; false sends merged weights."
     )
 
     @model_validator(mode="after")
     def _is_here(self) -> EngineConfig:
-        if self.name in ("vllm", "server"):
+        if self.name == "server":
             raise ConfigError(
                 f"engine.name={self.name} is not part of this version",
-                hint="use engine.name=auto, paged or transformers",
+                hint="use engine.name=auto, paged, vllm or transformers",
             )
+        return self
+
+    @model_validator(mode="after")
+    def _settings_are_read(self) -> EngineConfig:
+        for name, engines in _READ_BY.items():
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if value != default and self.name not in engines:
+                raise ConfigError(
+                    f"engine.{name}={value} has no effect with engine.name={self.name}",
+                    hint=f"leave it at {default}, or set engine.name to {' or '.join(engines)}",
+                )
         return self
 
 

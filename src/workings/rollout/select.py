@@ -8,8 +8,8 @@ from typing import NamedTuple
 from workings.errors import EngineError, unknown_name
 
 ALIASES = {"hf": "transformers"}
-AVAILABLE = ("transformers", "paged", "scripted")
-LATER = ("vllm", "server")
+AVAILABLE = ("transformers", "paged", "vllm", "scripted")
+LATER = ("server",)
 CPU_BATCH, CUDA_BATCH = 128, 1024
 """Rows that are decoded at once where the run does not say: a CPU and transformers, and a card."""
 
@@ -42,7 +42,7 @@ def choose_engine(name: str, device: str, *, not_paged: str | None = None) -> En
     if resolved in LATER:
         raise EngineError(
             f"engine {name!r} is not part of this version; it comes later in the 0.1 series",
-            hint="use engine.name=auto, paged or transformers",
+            hint="use engine.name=auto, paged, vllm or transformers",
         )
     raise EngineError(unknown_name("engine", name, ("auto", *ALIASES, *AVAILABLE, *LATER)))
 
@@ -64,6 +64,6 @@ def _best(device: str, not_paged: str | None) -> EngineChoice:
         return EngineChoice("transformers", "it samples any model on a CPU")
     if not_paged is None:
         return EngineChoice("paged", f"the fastest on {device}, and it knows this kind of model")
-    if "vllm" in AVAILABLE and find_spec("vllm") is not None:
+    if find_spec("vllm") is not None:
         return EngineChoice("vllm", not_paged)
     return EngineChoice("transformers", f"it samples any model on {device}; {not_paged}")

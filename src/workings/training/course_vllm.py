@@ -15,6 +15,7 @@ import torch
 from workings.errors import ConfigError
 from workings.models.weights import named_full_weights
 from workings.rollout.engine import Engine
+from workings.rollout.vllm_engine import vllm_class
 
 
 def init_vllm(model_id: str, device: str, seed: int, gpu_memory_utilization: float = 0.85) -> Any:
@@ -28,16 +29,10 @@ def init_vllm(model_id: str, device: str, seed: int, gpu_memory_utilization: flo
             f"device={device!r}; vLLM in this process samples on the first visible card, cuda:0",
             hint="train on cuda:1 and sample on cuda:0, or order the cards by CUDA_VISIBLE_DEVICES",
         )
-    try:
-        from vllm import LLM
-    except ImportError as error:
-        raise ConfigError(
-            "init_vllm needs vLLM, which is not installed",
-            hint="pip install 'workings[vllm]'; workings.TransformersEngine needs nothing more",
-        ) from error
+    llm_class = vllm_class("init_vllm")
     # In a process of its own the engine could not be given tensors of this one.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
-    return LLM(
+    return llm_class(
         model=model_id,
         seed=seed,
         dtype="bfloat16",
