@@ -167,12 +167,17 @@ def _attend_kernel(
     highest = tl.full([group_block], float("-inf"), tl.float32)
     total = tl.zeros([group_block], tl.float32)
     summed = tl.zeros([group_block, dim_block], tl.float32)
+    index = start + tl.arange(0, num_keys)
+    page = tl.load(table + index // page_size, mask=index < stop, other=0)
     # No trip for an empty range: such a program only writes zeros.
     for first in range(start, stop, num_keys):
         index = first + tl.arange(0, num_keys)
         inside = index < stop
-        page = tl.load(table + index // page_size, mask=inside, other=0).to(tl.int64)
-        place = page * page_size + index % page_size
+        place = page.to(tl.int64) * page_size + index % page_size
+        # Pages are read one trip ahead: loads of keys that wait for no other load can be issued
+        # several trips ahead by the compiler.
+        ahead = index + num_keys
+        page = tl.load(table + ahead // page_size, mask=ahead < stop, other=0)
         offset = (place * token_stride + kv_head * head_dim)[:, None] + dim
         read = inside[:, None]
         if dim_block > head_dim:

@@ -48,11 +48,11 @@ def sample(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """(ids int32 [rows], logprobs float32 [rows], kept_mass float32 [rows]).
 
-    Without truncation the same uniform gives the same token as `sample_tokens`, and with it too as
-    long as no two weights tie: both draw among the kept tokens from the most to the least likely.
-    Tokens that tie with the last one kept by top-k or top-p are all kept here, as in transformers'
-    top-k, where `sample_tokens` keeps as many as it takes; equal weights are frequent in bfloat16.
-    The two differ, further, by float32 rounding: in a draw within about 1e-7 of a boundary.
+    The same uniform gives the same token as `sample_tokens`. Both draw in the order of the
+    vocabulary, and under top-k or top-p from the most to the least likely of the kept tokens. They
+    differ where weights tie: tokens that tie with the last one kept by top-k or top-p are all kept
+    here, as in transformers' top-k, and tied tokens stand in the order of the vocabulary. They
+    differ, further, in a draw that is within rounding, about 1e-7, of a boundary.
 
     Args:
         logits: float32 or bfloat16 [rows, vocabulary], rows contiguous.
@@ -129,9 +129,12 @@ def sample_torch(
         ids = _inverse(weights, uniforms)
     else:
         ordered, order = weights.sort(dim=-1, descending=True, stable=True)
-        ordered = torch.where(ordered >= _cut(ordered, top_k, top_p, min_p), ordered, 0.0)
+        cut = _cut(ordered, top_k, top_p, min_p)
+        ordered = torch.where(ordered >= cut, ordered, 0.0)
         kept = ordered.sum(dim=-1)
-        ids = order.gather(-1, _inverse(ordered, uniforms)[:, None])[:, 0]
+        by_weight = order.gather(-1, _inverse(ordered, uniforms)[:, None])[:, 0]
+        in_order = _inverse(torch.where(weights >= cut, weights, 0.0), uniforms)
+        ids = torch.where((top_k > 0) | (top_p < 1.0), by_weight, in_order)
     chosen = exact.gather(-1, ids[:, None]) - highest
     logprobs = (chosen / heat)[:, 0] - total.log()
     mass = (kept / total).clamp(max=1.0)

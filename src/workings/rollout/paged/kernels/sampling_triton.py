@@ -14,7 +14,8 @@ import torch
 import triton
 import triton.language as tl
 
-from workings.rollout.paged.kernels.truncation_triton import load_allowed, truncated_kernel
+from workings.rollout.paged.kernels.chunks_triton import invert, load_allowed
+from workings.rollout.paged.kernels.truncation_triton import truncated_kernel
 
 CHUNK = 4096
 TRUNCATED_CHUNK = 1024
@@ -106,7 +107,7 @@ def sample(
             num_banned,
             num_chunks,
             greedy=greedy,
-            num_warps=4,
+            num_warps=8,
             **sizes,
         )
     return results
@@ -204,7 +205,7 @@ def _draw_kernel(
     else:
         kept = allowed
         target = tl.load(uniforms + row) * allowed
-        chosen, before = _invert(weight, part, target)
+        chosen, before = invert(weight, part, target)
         chosen = tl.minimum(chosen, num_chunks - 1)
         chosen_peak = tl.load(peaks + row * num_chunks + chosen)
         chosen_base = tl.where(chosen_peak == float("-inf"), 0.0, chosen_peak)
@@ -213,7 +214,7 @@ def _draw_kernel(
         factor = 1.4426950408889634 / heat
         inner = tl.exp2((values - chosen_base) * factor).to(tl.float64)
         place = tl.arange(0, chunk)
-        within, _ = _invert(inner, place, rest)
+        within, _ = invert(inner, place, rest)
         token = chosen * chunk + within
         value = tl.max(tl.where(place == within, values, float("-inf")), axis=0)
     logprob = (value - base).to(tl.float64) / heat - tl.log(total)
@@ -222,19 +223,3 @@ def _draw_kernel(
     tl.store(logprobs + row, tl.where(valid, logprob, float("nan")).to(tl.float32))
     mass = tl.minimum(kept / total, 1.0)
     tl.store(kept_mass + row, tl.where(valid, mass, float("nan")).to(tl.float32))
-
-
-@triton.jit
-def _invert(weight, index, target):
-    """(index, sum before it) of the first cumulative sum above `target`, in order of `index`.
-
-    Only an index of positive weight is given: a scan in parallel may round a sum up past the target
-    at an index that weighs nothing, and a target may be rounded up to the total.
-    """
-    cumulative = tl.cumsum(weight, axis=0)
-    positive = weight > 0.0
-    last = tl.max(tl.where(positive, index, 0), axis=0)
-    above = positive & (cumulative > target)
-    first = tl.min(tl.where(above, index, last), axis=0)
-    before = tl.sum(tl.where(index < first, weight, 0.0), axis=0)
-    return first, before

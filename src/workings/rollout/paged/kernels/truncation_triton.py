@@ -14,23 +14,14 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from workings.rollout.paged.kernels.chunks_triton import invert, load_allowed
+
 NUM_PIVOTS = tl.constexpr(8)
 BOUND_STEPS = tl.constexpr(20)
 MOST_PASSES = tl.constexpr(64)
 """Of one search; it takes about ten at most, and a GPU must not hang on what nobody foresaw."""
 WEIGHTLESS = tl.constexpr(104.0)
 """exp(-104) is 0 in float32: a logit so many temperatures below the largest cannot be drawn."""
-
-
-@triton.jit
-def load_allowed(row_logits, part, vocabulary, banned, count, chunk: tl.constexpr):
-    """Float32 [chunk], -inf at the first `count` ids of `banned` and past the vocabulary."""
-    token = part * chunk + tl.arange(0, chunk)
-    values = tl.load(row_logits + token, mask=token < vocabulary, other=float("-inf"))
-    values = values.to(tl.float32)
-    for index in range(count):
-        values = tl.where(token == tl.load(banned + index), float("-inf"), values)
-    return values
 
 
 @triton.jit
@@ -183,6 +174,37 @@ def _tied_token(
 
 
 @triton.jit
+def _token_in_order(
+    row_logits,
+    row_peaks,
+    highest,
+    factor,
+    cut,
+    target,
+    vocabulary,
+    banned,
+    count,
+    num_chunks,
+    chunk: tl.constexpr,
+):
+    """(id, logit) where the weights from `cut` upwards pass `target`, in the vocabulary's order."""
+    token = -1
+    logit = highest
+    before = tl.zeros([], tl.float64)
+    place = tl.arange(0, chunk)
+    for part in range(num_chunks):
+        if (tl.load(row_peaks + part) >= cut) & (before <= target):
+            values = load_allowed(row_logits, part, vocabulary, banned, count, chunk)
+            weights = _amount(values, highest, factor, False).to(tl.float64)
+            weights = tl.where(values >= cut, weights, 0.0)
+            within, _ = invert(weights, place, target - before)
+            token = part * chunk + within
+            logit = tl.max(tl.where(place == within, values, float("-inf")), axis=0)
+            before += tl.sum(weights, axis=0)
+    return token, logit
+
+
+@triton.jit
 def truncated_kernel(
     logits,
     uniforms,
@@ -286,27 +308,42 @@ def truncated_kernel(
         row_logits, row_peaks, base, factor, cut, vocabulary, banned, count, num_chunks, chunk
     )
     target = tl.load(uniforms + row) * kept
-    logit, above = _largest_reaching(
-        row_logits,
-        row_peaks,
-        peak,
-        base,
-        factor,
-        least,
-        target,
-        vocabulary,
-        banned,
-        count,
-        num_chunks,
-        chunk,
-        counting=False,
-        strictly=True,
-    )
-    weight = tl.exp2((logit - base) * factor).to(tl.float64)
-    rank = tl.minimum(tl.maximum((target - above) / weight, 0.0), 1e9).to(tl.int32)
-    token = _tied_token(
-        row_logits, row_peaks, logit, rank, vocabulary, banned, count, num_chunks, chunk
-    )
+    if (most > 0) | (nucleus < 1.0):
+        logit, above = _largest_reaching(
+            row_logits,
+            row_peaks,
+            peak,
+            base,
+            factor,
+            least,
+            target,
+            vocabulary,
+            banned,
+            count,
+            num_chunks,
+            chunk,
+            counting=False,
+            strictly=True,
+        )
+        weight = tl.exp2((logit - base) * factor).to(tl.float64)
+        rank = tl.minimum(tl.maximum((target - above) / weight, 0.0), 1e9).to(tl.int32)
+        token = _tied_token(
+            row_logits, row_peaks, logit, rank, vocabulary, banned, count, num_chunks, chunk
+        )
+    else:
+        token, logit = _token_in_order(
+            row_logits,
+            row_peaks,
+            base,
+            factor,
+            cut,
+            target,
+            vocabulary,
+            banned,
+            count,
+            num_chunks,
+            chunk,
+        )
     logprob = (logit - base).to(tl.float64) / heat - tl.log(total)
     valid = (allowed > 0.0) & (total < float("inf")) & (token >= 0)
     tl.store(ids + row, tl.where(valid, token, -1))

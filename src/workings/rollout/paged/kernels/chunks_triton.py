@@ -1,0 +1,35 @@
+"""What the sampling kernels share: the allowed logits of a chunk, and inverse CDF."""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def load_allowed(row_logits, part, vocabulary, banned, count, chunk: tl.constexpr):
+    """Float32 [chunk], -inf at the first `count` ids of `banned` and past the vocabulary."""
+    token = part * chunk + tl.arange(0, chunk)
+    values = tl.load(row_logits + token, mask=token < vocabulary, other=float("-inf"))
+    values = values.to(tl.float32)
+    for index in range(count):
+        values = tl.where(token == tl.load(banned + index), float("-inf"), values)
+    return values
+
+
+@triton.jit
+def invert(weight, index, target):
+    """(index, sum before it) of the first cumulative sum above `target`, in order of `index`.
+
+    Only an index of positive weight is given: a scan in parallel may round a sum up past the target
+    at an index that weighs nothing, and a target may be rounded up to the total.
+    """
+    cumulative = tl.cumsum(weight, axis=0)
+    positive = weight > 0.0
+    last = tl.max(tl.where(positive, index, 0), axis=0)
+    above = positive & (cumulative > target)
+    first = tl.min(tl.where(above, index, last), axis=0)
+    before = tl.sum(tl.where(index < first, weight, 0.0), axis=0)
+    return first, before
