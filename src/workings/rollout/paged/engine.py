@@ -107,6 +107,11 @@ class PagedEngine:
         """Version given to the last `load_weights`; 0 for the weights it started with."""
         return self._weight_version
 
+    @property
+    def cache_bytes(self) -> int:
+        """Memory of the key-value cache while the engine is awake; 0 before the first call."""
+        return 0 if self._cache is None else self._cache.num_bytes
+
     def submit(self, requests: Sequence[Request], sampling: SamplingParams) -> Pending:
         """The batch, sampled at once: this engine works in the caller's thread.
 
