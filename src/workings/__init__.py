@@ -62,6 +62,7 @@ _PUBLIC: dict[str, str] = {
     "named_full_weights": "workings.models.weights",
     # sampling
     "Engine": "workings.rollout.engine",
+    "PagedEngine": "workings.rollout.paged.engine",
     "ReplayBuffer": "workings.rollout.replay",
     "Request": "workings.rollout.engine",
     "SamplingParams": "workings.rollout.engine",
@@ -225,6 +226,7 @@ __all__ = [  # noqa: RUF022 - the order of the table above
     "load_model",
     "named_full_weights",
     "Engine",
+    "PagedEngine",
     "ReplayBuffer",
     "Request",
     "SamplingParams",
@@ -339,6 +341,7 @@ if TYPE_CHECKING:
     from workings.rollout.collect import collect_groups
     from workings.rollout.engine import Engine, Request, SamplingParams
     from workings.rollout.mix import mix_demonstrations
+    from workings.rollout.paged.engine import PagedEngine
     from workings.rollout.replay import ReplayBuffer
     from workings.rollout.scripted import ScriptedEngine
     from workings.rollout.transformers_engine import TransformersEngine

@@ -87,6 +87,7 @@ PUBLIC = (
     # sampling
     *(
         "Engine",
+        "PagedEngine",
         "ReplayBuffer",
         "Request",
         "SamplingParams",
