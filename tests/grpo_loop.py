@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import json
 import math
 
@@ -25,6 +26,7 @@ from workings.tracking.jsonl import read_metrics
 from workings.tracking.recorder import Recorder
 from workings.training.checkpointer import Checkpointer, RunPaths
 from workings.training.grpo import train_grpo
+from workings.training.one_step_off import train_one_step_off
 from workings.training.replay_score import replay_scorer
 from workings.training.source import Guidance, Replay
 from workings.training.stop import StopRequest
@@ -188,8 +190,11 @@ class Loop:
         )
 
     def run(self, *, evaluate=None):
+        train = train_one_step_off
+        if self.config.schedule == "synchronous":
+            train = functools.partial(train_grpo, replay=self.replay)
         with self.recorder:
-            self.result = train_grpo(
+            self.result = train(
                 self.config,
                 model=self.model,
                 engine=self.engine,
@@ -200,7 +205,6 @@ class Loop:
                 checkpointer=self.checkpointer,
                 stop=self.stop,
                 guidance=self.guidance,
-                replay=self.replay,
                 evaluate=evaluate,
             )
         return self

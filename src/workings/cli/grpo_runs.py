@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from workings.cli.build import build_sampling, problems_at, set_threads, split_problems
@@ -11,6 +13,7 @@ from workings.config.grpo import GRPOConfig
 from workings.data.sampler import PromptSampler
 from workings.seeds import derive_seed
 from workings.training.grpo import train_grpo
+from workings.training.one_step_off import train_one_step_off
 from workings.training.progress import TrainResult
 
 
@@ -39,7 +42,10 @@ def run_grpo(config: GRPOConfig, *, resume: str | None = None) -> tuple[TrainRes
             prompts_per_step=config.prompts_per_step,
             seed=derive_seed(config.seed, "order"),
         )
-        result = train_grpo(
+        loop: Callable[..., TrainResult] = train_one_step_off
+        if config.schedule == "synchronous":
+            loop = partial(train_grpo, replay=build_replay(config, parts, prompts))
+        result = loop(
             config,
             model=parts.policy.model,
             engine=parts.engine,
@@ -50,7 +56,6 @@ def run_grpo(config: GRPOConfig, *, resume: str | None = None) -> tuple[TrainRes
             checkpointer=parts.checkpointer,
             stop=parts.stop,
             guidance=build_guidance(config, parts, train, prompts, sampling),
-            replay=build_replay(config, parts, prompts),
             evaluate=validation_evaluator(config, parts, held_out),
             autocast=parts.policy.autocast,
             pad_id=parts.policy.pad_id,

@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 
 from workings.cli.build import (
-    build_engine,
     build_grader,
     build_policy,
     build_prompting,
@@ -20,6 +19,7 @@ from workings.cli.build import (
     problems_at,
 )
 from workings.cli.console import write_note
+from workings.cli.engines import build_engine
 from workings.cli.folders import CONFIG, run_folder
 from workings.cli.grpo_runs import run_grpo
 from workings.cli.runs import run_sft

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from workings.config.objective_settings import ObjectiveConfig
 from workings.config.off_policy import OffPolicyConfig, ReplayConfig
+from workings.config.schedule import Schedule, check_one_step_off, with_correction
 from workings.config.sections import (
     BatchConfig,
     CheckpointConfig,
@@ -46,6 +48,16 @@ class GRPOConfig(Run):
     )
     epochs_per_rollout: int = Field(1, ge=1, description="Passes over each rollout batch.")
     max_steps: int = Field(200, ge=0, description="Rollout batches.")
+    schedule: Schedule = Field(
+        "synchronous",
+        description="one_step_off samples the next batch, with weights one step old, while this "
+        "one trains.",
+    )
+
+    @property
+    def max_staleness(self) -> int:
+        """Most versions that the weights of a sample may lag behind those that it trains."""
+        return 1 if self.schedule == "one_step_off" else 0
 
     @property
     def rollout_batch_size(self) -> int:
@@ -74,6 +86,17 @@ class GRPOConfig(Run):
         share = self.objective.resolve().overlong_share
         buffer = self.reward.overlong_buffer or round(share * self.sampling.max_tokens)
         return self.reward.model_copy(update={"overlong_buffer": buffer})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stale_samples_are_corrected(cls, values: Any) -> Any:
+        return with_correction(values) if isinstance(values, Mapping) else values
+
+    @model_validator(mode="after")
+    def _schedule_fits(self) -> GRPOConfig:
+        if self.schedule == "one_step_off":
+            check_one_step_off(self.objective.resolve(), self.engine)
+        return self
 
     @model_validator(mode="after")
     def _nothing_unread(self) -> GRPOConfig:

@@ -134,7 +134,8 @@ def completion_metrics(
     all rows are such there is nothing to measure.
     `unique_completion_fraction` counts distinct completions within each group, so that it falls
     when a group repeats itself. `weight_version_lag` is the largest distance of a rollout from
-    `weight_version`, the trainer's; without it, from the newest rollout of the batch.
+    `weight_version`, the trainer's, and `weight_version_lag/mean` the mean over rollouts; without
+    it, from the newest rollout of the batch.
     """
     if not any(group.rollouts for group in groups):
         raise ValueError("completion_metrics needs at least one rollout")
@@ -154,6 +155,7 @@ def completion_metrics(
         "truncated_fraction": truncated / len(rollouts),
         "unique_completion_fraction": unique / len(rollouts),
         "weight_version_lag": float(newest - min(versions)),
+        "weight_version_lag/mean": newest - sum(versions) / len(versions),
     }
 
 

@@ -47,11 +47,12 @@ class Collected:
     """A batch for which the engine is needed no more.
 
     Attributes:
+        cursor: behind all prompts that were drawn; a filter draws more than its plan.
         graded: the groups have their rewards: which were drawn depends on these.
         greedy: groups of one greedy answer to each prompt, where these are the baselines.
     """
 
-    step: int
+    plan: SamplingPlan
     cursor: int
     groups: list[RolloutGroup]
     graded: bool = False
@@ -95,7 +96,7 @@ def collect_batch(
     if plan.complete is not None:
         groups = plan.complete(groups)
     clock.lap("rollout")
-    collected = Collected(step=plan.step, cursor=plan.cursor, groups=groups)
+    collected = Collected(plan=plan, cursor=plan.cursor, groups=groups)
     if objective.dynamic_sampling == "filter":
         collected = _filtered(source, objective, collected, clock)
     if objective.advantage == "remax":
@@ -122,12 +123,12 @@ def grade_batch(
             groups, dropped = without_wrong_demonstrations(groups, is_right=answer_right)
             metrics["off_policy/teacher_dropped"] = float(dropped)
     elif objective.replay:
-        metrics |= _remembered(source, groups, collected.step)
+        metrics |= _remembered(source, groups, collected.plan.step)
     elif objective.dynamic_sampling == "replace":
         order = _refill_order(
             groups,
             _compared_apart(source, objective),
-            seed=derive_seed(source.config.seed, "refill", collected.step),
+            seed=derive_seed(source.config.seed, "refill", collected.plan.step),
         )
         metrics["refilled_groups"] = float(sum(at != place for place, at in enumerate(order)))
         groups = [groups[at] for at in order]
@@ -178,7 +179,7 @@ def _filtered(
     source: Source, objective: ResolvedObjective, first: Collected, clock: Stopwatch
 ) -> Collected:
     """Batches are drawn until enough groups have rewards that differ; whole groups are kept."""
-    groups, cursor, step = first.groups, first.cursor, first.step
+    groups, cursor, step = first.groups, first.cursor, first.plan.step
     wanted, number, num_drawn = len(groups), 0, 0
     kept: list[RolloutGroup] = []
     rewards: list[float] = []

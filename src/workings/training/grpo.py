@@ -23,6 +23,7 @@ from torch import nn
 
 from workings.config.grpo import GRPOConfig
 from workings.data.sampler import PromptSampler
+from workings.errors import ConfigError
 from workings.models.weights import named_full_weights
 from workings.rewards.reward import Reward
 from workings.rollout.engine import Engine, SamplingParams
@@ -87,6 +88,11 @@ def train_grpo(
         StoppedBySignal: a stop was requested; the step was finished and saved.
         TrainingError: too many non-finite steps in a row.
     """
+    if config.schedule != "synchronous":
+        raise ConfigError(
+            f"schedule={config.schedule}; expected synchronous",
+            hint="train_one_step_off runs the other",
+        )
     ranks = ranks or Ranks()
     learner = open_learner(
         config,

@@ -228,13 +228,15 @@ def _measured(
     ratio = log_ratio(logprobs, old).exp()
     gap = (old - batch.sampling_logprobs).abs()
     scored = own & ~torch.isnan(gap)
-    mismatch = mismatch_ratio(old, behaviour_logprobs(batch.sampling_logprobs, batch.kept_mass))
+    behaviour = behaviour_logprobs(batch.sampling_logprobs, batch.kept_mass)
+    mismatch = mismatch_ratio(old, behaviour)
     sums = {
         "tokens": mask.sum(),
         "own": own.sum(),
         "entropy": _total(scores.entropies, mask),
         "ratio": _total(ratio, own),
         "mismatch": _total(mismatch, own),
+        "mismatch_kl": _total(kl_penalty(behaviour, old, estimator="k3", mask=scored), scored),
         "scored": scored.sum(),
         "gap": _total(gap, scored),
     }

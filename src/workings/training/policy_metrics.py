@@ -13,7 +13,8 @@ def policy_metrics(outcomes: Sequence[StepOutcome]) -> dict[str, float]:
     """Metrics of a rollout batch's optimizer steps; terms that the objective has not are left out.
 
     "loss" is what was minimised; "policy_loss" its policy term alone, which is near 0 where the
-    policy has not moved since the rollout. "kl" is estimated by k3, whatever the loss takes.
+    policy has not moved since the rollout. "kl" is estimated by k3, whatever the loss takes; so is
+    "mismatch_kl", that of the sampler from the trainer before the first update.
     """
 
     def total(name: str) -> float:
@@ -47,6 +48,7 @@ def policy_metrics(outcomes: Sequence[StepOutcome]) -> dict[str, float]:
         "ratio/max": largest("ratio"),
         "mismatch_ratio/mean": total("mismatch") / own,
         "mismatch_ratio/max": largest("mismatch"),
+        "mismatch_kl": total("mismatch_kl") / scored,
         "logprob_difference/mean": total("gap") / scored,
         "logprob_difference/max": largest("gap"),
     }

@@ -124,6 +124,7 @@ def test_completion_metrics() -> None:
         "truncated_fraction": 0.25,
         "unique_completion_fraction": 0.75,
         "weight_version_lag": 2.0,
+        "weight_version_lag/mean": 2.0,
     }
     assert completion_metrics(groups)["weight_version_lag"] == 0.0
     with pytest.raises(ValueError, match="at least one rollout"):

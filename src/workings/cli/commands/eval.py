@@ -13,7 +13,6 @@ from typing import Any
 from workings.cli.build import (
     Policy,
     Prompting,
-    build_engine,
     build_grader,
     build_policy,
     build_prompting,
@@ -30,6 +29,7 @@ from workings.cli.build import (
     split_problems,
 )
 from workings.cli.console import write_data, write_note
+from workings.cli.engines import build_engine
 from workings.cli.evaluation_report import evaluation_report
 from workings.cli.folders import open_folder, run_folder
 from workings.cli.sampling_text import describe_sampling

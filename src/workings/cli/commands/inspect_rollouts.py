@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from workings.cli.build import (
-    build_engine,
     build_grader,
     build_policy,
     build_run_reward,
@@ -19,6 +18,7 @@ from workings.cli.build import (
     training_prompting,
 )
 from workings.cli.console import write_data, write_note
+from workings.cli.engines import build_engine
 from workings.cli.folders import CONFIG
 from workings.cli.rollout_text import describe_batch, describe_group, marks_of
 from workings.cli.sampling_text import describe_sampling

@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import closing
 
 from workings.cli.build import (
-    build_engine,
     build_policy,
     build_sampling,
     build_template,
     set_threads,
 )
 from workings.cli.console import write_data, write_note
+from workings.cli.engines import build_engine
 from workings.cli.sampling_text import describe_sampling
 from workings.cli.terminal_text import for_stdout
 from workings.config.sample import SampleConfig

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from workings.cli.build import (
     Prompting,
-    build_engine,
     build_grader,
     build_policy,
     build_prompting,
@@ -30,6 +29,7 @@ from workings.cli.doctor.prompts import (
 from workings.cli.doctor.rewards import reward_findings
 from workings.cli.doctor.rows import FirstRows, Phase, first_rows
 from workings.cli.doctor.special import special_token_findings
+from workings.cli.engines import build_engine
 from workings.cli.folders import CONFIG, run_folder
 from workings.cli.sampling_text import describe_sampling
 from workings.config.dpo import DPOConfig
