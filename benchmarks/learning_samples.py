@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from learning_tasks import METHODS, Task, measuring_settings, pairs_file, resulting_model
 
 from workings.cli.build import (
-    build_engine,
     build_grader,
     build_policy,
     build_run_reward,
@@ -16,6 +15,7 @@ from workings.cli.build import (
     problems_at,
     training_prompting,
 )
+from workings.cli.engines import build_engine
 from workings.errors import DataError
 from workings.evaluation.sample_metrics import is_right
 from workings.rewards.reward import grade_groups
