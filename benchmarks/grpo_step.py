@@ -1,0 +1,271 @@
+"""How long does a GRPO step take, end to end? `train_grpo` against TRL with vLLM in its process.
+
+    python benchmarks/grpo_step.py [--cases 135M,1.5B] [--sides ours,trl,trl_defaults] [--steps 3]
+                                   [--budget SECONDS] [--set KEY=VALUE] [--out FILE] [--record]
+
+The same model (random weights), batch, lengths and reward on both sides: prompts of random ids,
+completions of exactly as many tokens as the case says, one AdamW step on the whole batch, float32
+weights with bfloat16 arithmetic. Where the models are small, all sides stay on the card and take
+turns step by step; otherwise they come one after another. The first steps, in which things are
+compiled and captured, are not counted. TRL is tuned (no checkpointing, Liger, larger
+microbatches; settings in the notes of the file) and as it comes. A rate is sampled tokens over the
+whole step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import statistics
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from grpo_cases import CASES, Case
+from grpo_sides import PHASES, Step, trl_settings
+from measured import RESULTS, Row, document, write
+from rollout import ENVIRONMENT, default_models, names_in
+from workers import Budget, Elsewhere, WorkerFailed
+
+OURS, TUNED, DEFAULTS = "ours", "trl", "trl_defaults"
+SIDES = (OURS, TUNED, DEFAULTS)
+FACTORIES = {OURS: "grpo_sides:ours", TUNED: "grpo_sides:trl", DEFAULTS: "grpo_sides:trl"}
+PRELOADED = {
+    OURS: ("torch", "transformers"),
+    TUNED: ("vllm.entrypoints.llm", "trl"),
+    DEFAULTS: ("vllm.entrypoints.llm", "trl"),
+}
+ROOMY_GIB = 120
+SHARES = {"135M": 0.15, "tiny": 0.1}
+"""vLLM's share of the card when tuned, by shape; larger ones as below."""
+LARGE_SHARE, LARGE_SHARE_ASLEEP = 0.4, 0.5
+"""With vLLM awake while it trains (a card of ROOMY_GIB), and asleep."""
+
+
+class Measurement:
+    """The state of one call: sides that are up, steps that are done, the file they go to."""
+
+    def __init__(self, given: argparse.Namespace, *, command: str) -> None:
+        self.given = given
+        self.command = command
+        self.budget = Budget(given.budget)
+        self.workers: dict[str, Elsewhere] = {}
+        self.rows: list[Row] = []
+        self.notes: list[str] = []
+        self.device: dict[str, Any] = {}
+
+    def run(self) -> None:
+        """Measures case after case; a side that fails is left out, and said."""
+        for name in self.given.cases:
+            case = CASES[name]
+            memory, self.device = self._write_model(case)
+            settings = {side: self._settings(case, side, memory) for side in self.given.sides}
+            steps: dict[str, list[Step]] = {side: [] for side in self.given.sides}
+            try:
+                together = list(self.given.sides) if case.together else None
+                for group in [together] if together else [[side] for side in self.given.sides]:
+                    self._measure(case, group, settings, steps)
+            finally:
+                self._close()
+                self.rows += rows(case, {side: done for side, done in steps.items() if done})
+                if self.rows:
+                    self._write()
+
+    def _measure(
+        self,
+        case: Case,
+        sides: Sequence[str],
+        settings: Mapping[str, Mapping[str, Any]],
+        steps: dict[str, list[Step]],
+    ) -> None:
+        """Fills `steps`: warm-up of every side, then steps in turns."""
+        for side in sides:
+            self.workers[side] = Elsewhere(
+                FACTORIES[side], environment=ENVIRONMENT, preload=PRELOADED[side]
+            )
+        running = list(sides)
+        for number in range(-self.given.warmup, self.given.steps):
+            for side in list(running):
+                expected = steps[side][-1].seconds if steps[side] else 0.0
+                if not self.budget.allows(1.2 * expected):
+                    print(f"no time left for step {number} of {side}", flush=True)
+                    running.remove(side)
+                    continue
+                try:
+                    step: Step = self.workers[side].call(
+                        "step", case, settings[side], timeout=self.budget.left
+                    )
+                except WorkerFailed as error:
+                    print(error, file=sys.stderr, flush=True)
+                    running.remove(side)
+                    continue
+                spent = ", ".join(f"{name} {step.phases[name]:.2f}" for name in PHASES)
+                print(
+                    f"[{self.budget.spent:4.0f} s] {case.name}, {side}, step {number}: "
+                    f"{step.seconds:.2f} s ({spent})",
+                    flush=True,
+                )
+                if number >= 0:
+                    steps[side].append(step)
+        self._close()
+
+    def _settings(self, case: Case, side: str, memory: float) -> dict[str, Any]:
+        common = {
+            "folder": str(self.given.models / case.shape),
+            "out": str(self.given.models / "runs" / case.name / side),
+        }
+        if side == OURS:
+            return common | {
+                "engine": self.given.engine,
+                "device": self.given.device,
+                "share": self.given.share,
+                "overrides": dict(self.given.set),
+            }
+        roomy = memory >= ROOMY_GIB
+        share = SHARES.get(case.shape, LARGE_SHARE if roomy else LARGE_SHARE_ASLEEP)
+        sleeps = case.shape not in SHAPES_AWAKE and not roomy
+        asked = {"tuned": side == TUNED, "share": share, "sleeps": sleeps}
+        settings = trl_settings(case, folder="", out="", **asked)
+        listed = ", ".join(f"{key} {value}" for key, value in settings.items() if value != "")
+        self.notes.append(f"{title(side)}, {case.title}: {listed}.")
+        return common | asked
+
+    def _write_model(self, case: Case) -> tuple[float, dict[str, Any]]:
+        maker = Elsewhere("rollout:Maker", environment=ENVIRONMENT)
+        try:
+            folder = str(self.given.models / case.shape)
+            memory: float = maker.call("make", case.shape, folder, self.given.device)
+            return memory, maker.call("describe", self.given.device)
+        finally:
+            maker.close()
+
+    def _write(self) -> None:
+        content = document(
+            "grpo_step",
+            self.rows,
+            command=self.command,
+            commit=self.given.commit,
+            device=self.device,
+            packages=("trl", "vllm"),
+            notes=self.notes,
+        )
+        write(self.given.out, content)
+
+    def _close(self) -> None:
+        for side in list(self.workers):
+            self.workers.pop(side).close()
+
+
+SHAPES_AWAKE = frozenset(SHARES)
+"""Shapes so small that vLLM need not sleep while TRL trains."""
+
+
+def rows(case: Case, steps: Mapping[str, Sequence[Step]]) -> list[Row]:
+    """Ours against each of TRL's, or each side alone; then the phases of each."""
+    found: list[Row] = []
+    for side in [one for one in steps if one != OURS] or list(steps):
+        shown = OURS if OURS in steps else side
+        rate = case.tokens / median(steps[shown])
+        line: Row = {"name": f"GRPO step, {case.title}", "value": rate, "unit": "tokens/s"}
+        line |= {"n": len(steps[shown]), "note": spread(shown, steps[shown])}
+        if shown == side:
+            line["name"] += f", {title(side)} alone"
+        else:
+            theirs = case.tokens / median(steps[side])
+            line["name"] += f", against {title(side)}"
+            line |= {"peer": title(side), "peer_value": theirs, "ratio": rate / theirs}
+            line["note"] += f"; {spread(side, steps[side])}"
+        found.append(line)
+    for side, done in steps.items():
+        for phase in PHASES:
+            seconds = statistics.median(step.phases[phase] for step in done)
+            name = f"phases of a GRPO step, {case.title}: {title(side)}, by {phase}"
+            found.append({"name": name, "value": seconds, "unit": "s", "n": len(done)})
+    return found
+
+
+def median(steps: Sequence[Step]) -> float:
+    """Seconds of the median step."""
+    return statistics.median(step.seconds for step in steps)
+
+
+def spread(side: str, steps: Sequence[Step]) -> str:
+    """Median and range of a side, as text."""
+    seconds = [step.seconds for step in steps]
+    least, most = min(seconds), max(seconds)
+    return (
+        f"{title(side)} {median(steps):.2f} s a step ({least:.2f} to {most:.2f} of {len(seconds)})"
+    )
+
+
+def title(side: str) -> str:
+    """A side's name for people."""
+    return {OURS: "ours", TUNED: "TRL tuned", DEFAULTS: "TRL at its defaults"}[side]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 0, or 1 where a worker failed before it could be left out."""
+    given = parser().parse_args(arguments)
+    for kind, known, asked in (("case", CASES, given.cases), ("side", SIDES, given.sides)):
+        unknown = [name for name in asked if name not in known]
+        if unknown:
+            parser().error(f"unknown {kind} {', '.join(unknown)}; there are {', '.join(known)}")
+    command = shlex.join(["python", "benchmarks/grpo_step.py", *arguments])
+    measurement = Measurement(given, command=command)
+    try:
+        measurement.run()
+    except WorkerFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    for line in measurement.rows:
+        print(f"{line['name']}: {line['value']:,.2f} {line['unit']} {line.get('note', '')}")
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--cases", type=names_in, default=["135M", "1.5B"], metavar="NAME,...")
+    options.add_argument("--sides", type=names_in, default=list(SIDES), metavar="NAME,...")
+    options.add_argument("--steps", type=int, default=3, help="that count, of every side")
+    options.add_argument("--warmup", type=int, default=1, help="steps before those")
+    options.add_argument("--engine", default="paged", help="ours: paged or transformers")
+    options.add_argument("--device", default="cuda")
+    options.add_argument("--share", type=float, default=0.3, help="of the card, for our cache")
+    options.add_argument(
+        "--set",
+        action="append",
+        type=_override,
+        default=[],
+        metavar="KEY=VALUE",
+        help="of our run, such as batch.microbatch_tokens=16384",
+    )
+    options.add_argument("--budget", type=float, help="seconds after which nothing is begun")
+    options.add_argument("--models", type=Path, default=default_models())
+    options.add_argument("--out", type=Path, default=Path("runs/benchmarks/grpo_step.json"))
+    options.add_argument("--commit", help="to record where there is no repository")
+    options.add_argument(
+        "--record", action="store_const", dest="out", const=RESULTS / "grpo_step.json"
+    )
+    return options
+
+
+def _override(text: str) -> tuple[str, Any]:
+    """A key with its value, which is JSON where it reads as JSON.
+
+    >>> _override("batch.microbatch_tokens=16384"), _override("batch.layout=packed")
+    (('batch.microbatch_tokens', 16384), ('batch.layout', 'packed'))
+    """
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except json.JSONDecodeError:
+        return key, value
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

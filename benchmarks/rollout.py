@@ -1,0 +1,327 @@
+"""How many tokens a second do rollouts take? The paged engine against vLLM, in turns on one card.
+
+    python benchmarks/rollout.py [--cases main,seqs_256] [--repeats 3] [--only ours|vllm]
+                                 [--budget SECONDS] [--out FILE] [--record]
+
+Models of published shapes with random weights; random prompts, new ones for every repeat; exactly
+as many tokens as a case says, whatever is sampled; log-probabilities on. A rate is output tokens
+over wall time, from the call to the samples, prefill included. The two alternate: ours, vLLM, ours,
+vLLM, each in its own process; on a card that does not hold both, the other one sleeps meanwhile.
+vLLM is tuned (settings in the notes of the file) and, in the case `defaults`, as it comes. The file
+is written after every case, and rows of an earlier call on the same machine stay in it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from measured import RESULTS, Row, document, write
+from rollout_cases import CASES, PUBLISHED, Case, chosen
+from rollout_engines import CAPTURED, Run, vllm_sampling, vllm_settings
+from shapes import SHAPES, write_model
+from workers import Budget, Caller, Elsewhere, WorkerFailed
+
+OURS, PEER = "ours", "vllm"
+ROOMY_GIB = 120
+"""Memory of a card that holds both engines side by side."""
+SIDE_BY_SIDE, IN_TURNS = 0.43, 0.8
+"""vLLM's share of the card with both awake, and with one asleep."""
+CACHE_SIDE_BY_SIDE, CACHE_IN_TURNS = 0.38, 0.65
+"""The share that our cache may have, likewise."""
+ASSUMED_RATE = 15_000
+"""Tokens a second that a first repeat is assumed to take at worst, where there is a limit."""
+START_SECONDS = 90.0
+"""Less than this left, and no engine is started."""
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+}
+FACTORIES = {OURS: "rollout_engines:Ours", PEER: "rollout_engines:VLLM"}
+PRELOADED = {OURS: ("torch", "transformers"), PEER: ("vllm.entrypoints.llm",)}
+
+
+@dataclass(slots=True)
+class Turns:
+    """Which side may use the card. With `sleeping`, one is awake at a time."""
+
+    callers: dict[str, Caller] = field(default_factory=dict)
+    sleeping: bool = False
+    asleep: set[str] = field(default_factory=set)
+
+    def take(self, side: str, *, timeout: float | None = None) -> Caller:
+        """The side, awake, and the others asleep if there is no room for them."""
+        self.rest(side, timeout=timeout)
+        if side in self.asleep:
+            self.callers[side].call("wake", timeout=timeout)
+            self.asleep.remove(side)
+        return self.callers[side]
+
+    def rest(self, but: str | None = None, *, timeout: float | None = None) -> None:
+        """Puts all but one to sleep, if there is no room for several."""
+        if self.sleeping:
+            for side in self.callers.keys() - {but} - self.asleep:
+                self.callers[side].call("sleep", timeout=timeout)
+                self.asleep.add(side)
+
+    def close(self, side: str) -> None:
+        """Ends a side, if it is there."""
+        self.asleep.discard(side)
+        if side in self.callers:
+            self.callers.pop(side).close()
+
+
+def measure(
+    case: Case, turns: Turns, *, repeats: int, budget: Budget, sides: Sequence[str]
+) -> dict[str, list[Run]]:
+    """Repeats of every side, alternating; fewer than asked where the budget ends before."""
+    runs: dict[str, list[Run]] = {side: [] for side in sides}
+    for repeat in range(repeats):
+        expected = sum(
+            runs[side][-1].seconds if runs[side] else case.tokens / ASSUMED_RATE for side in sides
+        )
+        if not budget.allows(1.2 * expected):
+            print(f"no time left for {case.name}, repeat {repeat}", flush=True)
+            break
+        for side in sides:
+            caller = turns.take(side, timeout=budget.left)
+            run = caller.call("run", case, repeat, timeout=budget.left)
+            runs[side].append(run)
+            said = f"{case.name}, {side}, repeat {repeat}: {run.tokens / run.seconds:,.0f} tokens/s"
+            print(f"[{budget.spent:4.0f} s] {said} ({run.seconds:.2f} s)", flush=True)
+    return runs
+
+
+def row(case: Case, runs: Mapping[str, Sequence[Run]], *, peer: str) -> Row | None:
+    """The case's line in the results; None where no side finished a repeat."""
+    rates = {side: [run.tokens / run.seconds for run in done] for side, done in runs.items()}
+    mine, others = rates.get(OURS, []), rates.get(PEER, [])
+    if not mine and not others:
+        return None
+    medians = [statistics.median(found) for found in (mine, others) if found]
+    said = [f"{spread(mine)} of {len(mine)}"] if mine else []
+    said += [f"{peer} {spread(others)} of {len(others)}"] if others else []
+    line: Row = {"name": case.title if mine else f"{peer}: {case.title}", "value": medians[0]}
+    line |= {"unit": "tokens/s", "n": len(mine or others), "note": "; ".join(said)}
+    if mine and others:
+        line |= {"peer": peer, "peer_value": medians[1], "ratio": medians[0] / medians[1]}
+    return line
+
+
+def spread(rates: Sequence[float]) -> str:
+    """The range of the repeats, which is what a median of three hides."""
+    return f"{min(rates):,.0f} to {max(rates):,.0f}"
+
+
+# ------------------------------------------------------------------------------------------- a call
+
+
+class Measurement:
+    """The state of one call: engines that are up, runs that are done, the file they go to."""
+
+    def __init__(self, given: argparse.Namespace, *, command: str) -> None:
+        self.given = given
+        self.command = command
+        self.budget = Budget(given.budget)
+        self.sides = [side for side in (PEER, OURS) if given.only in (None, side)]
+        self.turns = Turns()
+        self.device: dict[str, Any] = {}
+        self.vllm_version = ""
+        self.done: dict[str, dict[str, list[Run]]] = {}
+        self.rows: list[Row] = []
+        self.notes: list[str] = []
+
+    def run(self) -> None:
+        """Measures group after group; a worker that fails ends the call, and leaves its rows."""
+        shape = None
+        try:
+            for group in chosen(self.given.cases):
+                if self.given.budget is not None and not self.budget.allows(START_SECONDS):
+                    print(f"no time left for {', '.join(case.name for case in group)}", flush=True)
+                    continue
+                self.turns.close(PEER)
+                if group[0].shape != shape:
+                    self.turns.close(OURS)
+                shape = group[0].shape
+                self._open(group)
+                for case in group:
+                    self._measure(case)
+        finally:
+            self.turns.close(PEER)
+            self.turns.close(OURS)
+
+    def _measure(self, case: Case) -> None:
+        sides = [side for side in (OURS, PEER) if side in self.sides]
+        known = self.done.get(case.also or "", {}).get(OURS)
+        if known is not None:
+            sides.remove(OURS)
+        repeats = self.given.repeats if case.peer == "tuned" else self.given.default_repeats
+        runs = measure(case, self.turns, repeats=repeats, budget=self.budget, sides=sides)
+        if known is not None:
+            runs[OURS] = known
+        self.done[case.name] = runs
+        line = row(case, runs, peer=self._peer_name(case.peer))
+        if line is not None:
+            self.rows.append(line)
+            self._write()
+
+    def _open(self, group: Sequence[Case]) -> None:
+        """The engines of a group, warmed up; vLLM first, which wants an empty card."""
+        folder, peer = str(self.given.models / group[0].shape), group[0].peer
+        starting = [side for side in self.sides if side not in self.turns.callers]
+        workers = {
+            side: Elsewhere(FACTORIES[side], environment=ENVIRONMENT, preload=PRELOADED[side])
+            for side in starting
+        }
+        self.turns.sleeping = self._write_model(group[0]) < ROOMY_GIB and len(self.sides) > 1
+        together = len(self.sides) > 1 and not self.turns.sleeping
+        asked = {
+            "share": SIDE_BY_SIDE if together else IN_TURNS,
+            "longest": max(case.longest for case in group),
+            "sleeps": self.turns.sleeping,
+        }
+        settings: dict[str, dict[str, Any]] = {
+            PEER: {"folder": folder, "peer": peer, **asked},
+            OURS: {
+                "folder": folder,
+                "name": self.given.engine,
+                "device": self.given.device,
+                "share": CACHE_SIDE_BY_SIDE if together else CACHE_IN_TURNS,
+            },
+        }
+        shape = group[0].shape
+        to_come = [CASES[name] for name in self.given.cases if CASES[name].shape == shape]
+        for side in starting:
+            self.turns.rest(timeout=self.budget.left)
+            self.turns.callers[side] = workers[side]
+            cases = group if side == PEER else to_come
+            found = workers[side].call("open", cases, settings[side], timeout=self.budget.left)
+            if side == PEER:
+                self.vllm_version = found["vllm"]
+                self._note_settings(peer, asked)
+            print(f"[{self.budget.spent:4.0f} s] {side} is ready", flush=True)
+
+    def _write_model(self, case: Case) -> float:
+        """Writes the model, where it is not there; GiB of memory on the card."""
+        maker = Elsewhere("rollout:Maker", environment=ENVIRONMENT)
+        try:
+            folder = str(self.given.models / case.shape)
+            memory: float = maker.call("make", case.shape, folder, self.given.device)
+            self.device = maker.call("describe", self.given.device)
+        finally:
+            maker.close()
+        return memory
+
+    def _note_settings(self, peer: str, asked: Mapping[str, Any]) -> None:
+        settings = vllm_settings(peer, **asked)
+        if "compilation_config" in settings:
+            settings["compilation_config"] = f"{len(CAPTURED)} CUDA graphs for 1 to {CAPTURED[-1]}"
+        listed = ", ".join(f"{key} {value}" for key, value in settings.items())
+        sampled = ", ".join(f"{key} {value}" for key, value in vllm_sampling(peer).items())
+        note = f"{self._peer_name(peer)}: {listed}; for every request {sampled}."
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def _peer_name(self, peer: str) -> str:
+        return f"vLLM {self.vllm_version}, {'tuned' if peer == 'tuned' else 'its defaults'}"
+
+    def _write(self) -> None:
+        content = document(
+            "rollout",
+            self.rows,
+            command=self.command,
+            commit=self.given.commit,
+            device=self.device,
+            packages=("vllm",),
+            notes=self.notes,
+        )
+        write(self.given.out, content)
+
+
+class Maker:
+    """A worker that writes a model, and says how many GiB the card has (0 without one)."""
+
+    def make(self, shape: str, folder: str, device: str) -> float:
+        """GiB of memory on the card; the model lies in `folder` then."""
+        import torch
+
+        write_model(SHAPES[shape], Path(folder), device=device)
+        if not device.startswith("cuda"):
+            return 0.0
+        return float(torch.cuda.get_device_properties(0).total_memory) / 2**30
+
+    def describe(self, device: str) -> dict[str, Any]:
+        """Name and memory of the card; nothing on a CPU."""
+        import torch
+
+        if not device.startswith("cuda"):
+            return {}
+        properties = torch.cuda.get_device_properties(0)
+        return {"gpu": properties.name, "gpu_memory_gib": round(properties.total_memory / 2**30, 1)}
+
+    def close(self) -> None:
+        """Has nothing to give back."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 0, or 1 where a worker failed."""
+    given = parser().parse_args(arguments)
+    unknown = [name for name in given.cases if name not in CASES]
+    if unknown:
+        parser().error(f"unknown case {', '.join(unknown)}; there are {', '.join(CASES)}")
+    command = shlex.join(["python", "benchmarks/rollout.py", *arguments])
+    measurement = Measurement(given, command=command)
+    try:
+        measurement.run()
+    except WorkerFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    for line in measurement.rows:
+        print(f"{line['name']}: {line['value']:,.0f} {line['unit']} ({line['note']})", flush=True)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--cases", type=names_in, default=list(PUBLISHED), metavar="NAME,...")
+    options.add_argument("--repeats", type=int, default=3)
+    options.add_argument("--default-repeats", type=int, default=1, help="of vLLM at its defaults")
+    options.add_argument("--only", choices=(OURS, PEER))
+    options.add_argument("--engine", default="paged", help="ours: paged or transformers")
+    options.add_argument("--device", default="cuda")
+    options.add_argument("--budget", type=float, help="seconds after which nothing is begun")
+    options.add_argument(
+        "--models", type=Path, default=default_models(), help="for the random weights"
+    )
+    options.add_argument("--out", type=Path, default=Path("runs/benchmarks/rollout.json"))
+    options.add_argument("--commit", help="to record where there is no repository")
+    options.add_argument(
+        "--record", action="store_const", dest="out", const=RESULTS / "rollout.json"
+    )
+    return options
+
+
+def default_models() -> Path:
+    """A folder in memory where the system has one."""
+    memory = Path("/dev/shm")
+    return (memory if memory.is_dir() else Path(tempfile.gettempdir())) / "workings_models"
+
+
+def names_in(text: str) -> list[str]:
+    """What stands between the commas."""
+    return [name for name in text.split(",") if name]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
