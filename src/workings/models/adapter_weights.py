@@ -50,6 +50,21 @@ def named_base_weights(policy: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield name.replace(".base_layer.", "."), gathered(parameter)
 
 
+def named_base_shapes(policy: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """(name, shape) of every weight of the base model, whole where the policy's is sharded."""
+    for name, parameter in base_model(policy).named_parameters():
+        if ".lora_" not in name:
+            yield name.replace(".base_layer.", "."), tuple(parameter.shape)
+
+
+def is_own_weight(policy: Any, name: str, tensor: torch.Tensor) -> bool:
+    """True where `tensor` is the storage of that weight of the policy's base model."""
+    for own, parameter in base_model(policy).named_parameters(remove_duplicate=False):
+        if own.replace(".base_layer.", ".") == name:
+            return bool(gathered(parameter).data_ptr() == tensor.data_ptr())
+    return False
+
+
 def adapter_rank(policy: Any) -> int:
     """The largest rank among the updates of the active adapter."""
     return max(int(layer.r[adapter]) for _, layer, adapter in _adapted_layers(policy))

@@ -16,19 +16,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from workings.data.tokenizer import Tokenizer
 from workings.errors import ConfigError, EngineError
 from workings.models.adapter_weights import (
     adapter_rank,
+    is_own_weight,
     named_adapter_weights,
     named_base_weights,
     write_adapter,
@@ -39,14 +38,14 @@ from workings.rollout.requests import check_request, describe_sampling
 from workings.rollout.vllm_batch import VLLMBatch
 from workings.rollout.vllm_requests import check_sampling, sampling_arguments
 from workings.rollout.vllm_sampler import ExactSampler
+from workings.rollout.vllm_start import (
+    ENVIRONMENT,
+    global_state_kept,
+    in_this_process,
+    model_folder,
+)
 from workings.types import Sample
 
-ENVIRONMENT = {
-    "VLLM_LOGGING_LEVEL": "ERROR",
-    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
-    "VLLM_NO_USAGE_STATS": "1",
-}
-"""Set where the user has set nothing: quiet, on stderr, and no statistics sent to anyone."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Room that vLLM can make for an adapter."""
 GRAPH_ROWS = 512
@@ -99,7 +98,6 @@ class VLLMEngine:
         self._max_positions = max_model_len or getattr(config, "max_position_embeddings", None)
         self._sleeps = torch.cuda.is_available()
         options: dict[str, Any] = {
-            "dtype": str(dtype).removeprefix("torch."),
             "max_num_seqs": max_batch_size,
             "gpu_memory_utilization": gpu_memory_utilization,
             "max_model_len": max_model_len,
@@ -111,7 +109,8 @@ class VLLMEngine:
         if lora_by_adapter:
             rank = adapter_rank(policy)
             options |= {"enable_lora": True, "max_loras": 1, "max_lora_rank": _room_for(rank)}
-        self._llm: Any = _start(model, options)
+        base = named_base_weights(policy) if lora_by_adapter else None
+        self._llm: Any = _start(model, options, weights=base, dtype=dtype)
         self._runner = self._llm.llm_engine.model_executor.driver_worker.worker.model_runner
         self._runner.sampler = ExactSampler(self._runner.sampler)
         self._batches: list[VLLMBatch] = []
@@ -119,10 +118,8 @@ class VLLMEngine:
         self._num_adapters = 0
         self._adapter: Any = None
         self._weights_awake = self._cache_awake = True
-        self._weights_whole = False
+        self._weights_whole = lora_by_adapter
         self._weight_version = 0
-        if lora_by_adapter:
-            self._load(named_base_weights(policy))
         self.load_weights(0, named_full_weights(policy))
 
     @property
@@ -196,9 +193,32 @@ class VLLMEngine:
         self._refuse_while_sampling("load_weights")
         if self._policy is None:
             self._load(tensors)
-        else:
-            _check_own(self._policy, tensors)
-            self._load_adapter(named_adapter_weights(self._policy))
+            self._done_loading(version)
+            return
+        for name, tensor in tensors:
+            if not is_own_weight(self._policy, name, tensor):
+                raise EngineError(
+                    f"the engine reads the adapter of its own policy, but was given another {name}",
+                    hint="pass named_full_weights of that policy, or set lora_by_adapter=False",
+                )
+            break
+        self.load_adapter(version, named_adapter_weights(self._policy))
+
+    def load_adapter(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Takes a new adapter, the tensors of `named_adapter_weights`, over the base it has.
+
+        Raises EngineError for an engine that was not made with `lora_by_adapter`.
+        """
+        self._refuse_while_sampling("load_adapter")
+        if self._policy is None:
+            raise EngineError(
+                "the engine was given an adapter, but takes full weights",
+                hint="set engine.lora_by_adapter=true where the engine is made",
+            )
+        self._load_adapter(tensors)
+        self._done_loading(version)
+
+    def _done_loading(self, version: int) -> None:
         if not self._ready().reset_prefix_cache():
             raise EngineError(
                 "vLLM kept cached prefixes of the old weights, since some blocks are in use",
@@ -357,23 +377,27 @@ def vllm_class(wanted_by: str) -> Any:
     return LLM
 
 
-def _start(model: Any, options: dict[str, Any]) -> Any:
-    """A `vllm.LLM` of the model's architecture, with meaningless weights."""
+def _start(
+    model: Any,
+    options: dict[str, Any],
+    *,
+    weights: Iterable[tuple[str, torch.Tensor]] | None = None,
+    dtype: torch.dtype,
+) -> Any:
+    """A `vllm.LLM` of the model's architecture; its weights mean nothing unless some are given."""
     llm_class = vllm_class("engine.name=vllm")
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     with (
-        tempfile.TemporaryDirectory(prefix="workings-vllm-") as folder,
-        _in_this_process(),
-        _global_state_kept(),
+        model_folder(model, weights, dtype=dtype) as folder,
+        in_this_process(),
+        global_state_kept(),
     ):
-        config = type(model.config).from_dict(model.config.to_dict())
-        config.architectures = [type(model).__name__]
-        config.save_pretrained(folder)
         try:
             return llm_class(
-                model=folder,
-                load_format="dummy",
+                model=str(folder),
+                dtype=str(dtype).removeprefix("torch."),
+                load_format="dummy" if weights is None else "safetensors",
                 skip_tokenizer_init=True,
                 generation_config="vllm",
                 logprobs_mode="processed_logprobs",
@@ -387,36 +411,6 @@ def _start(model: Any, options: dict[str, Any]) -> Any:
                 hint="if the card is full, lower engine.gpu_memory_utilization or "
                 "engine.max_batch_size; engine.name=transformers needs no vLLM",
             ) from error
-
-
-@contextlib.contextmanager
-def _in_this_process() -> Iterator[None]:
-    """In a process of its own vLLM could not be handed tensors of this one."""
-    name = "VLLM_ENABLE_V1_MULTIPROCESSING"
-    before = os.environ.get(name)
-    os.environ[name] = "0"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
-@contextlib.contextmanager
-def _global_state_kept() -> Iterator[None]:
-    """vLLM seeds every generator of the process and sets the precision of its matrix products."""
-    python, numpy_state = random.getstate(), np.random.get_state()
-    precision = torch.get_float32_matmul_precision()
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
-    with torch.random.fork_rng(devices=devices):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy_state)
-            torch.set_float32_matmul_precision(precision)
 
 
 def _parameters(arguments: dict[str, Any], *, in_pieces: bool) -> Any:
@@ -442,18 +436,6 @@ def _check_policy(policy: Any, lora_by_adapter: bool) -> None:
                 f"vLLM in the trainer's process serves one process; this run has {size}",
                 hint="use engine.name=server with `workings serve`, or engine.name=transformers",
             )
-
-
-def _check_own(policy: Any, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """Refuse weights of some other model: the adapter is read from the policy the engine has."""
-    for name, tensor in tensors:
-        own = dict(named_base_weights(policy)).get(name)
-        if own is None or own.data_ptr() != tensor.data_ptr():
-            raise EngineError(
-                f"the engine reads the adapter of its own policy, but was given another {name}",
-                hint="pass named_full_weights of the same policy, or set lora_by_adapter=False",
-            )
-        return
 
 
 def _pack_tied_head(model: Any) -> None:
