@@ -9,7 +9,8 @@ under it and put new memory there. What was in it is gone.
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+import weakref
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -55,105 +56,41 @@ class _Access(ctypes.Structure):
 
 
 class DeviceMemory:
-    """So many bytes at one address of a CUDA device.
+    """So many bytes at one address of a CUDA device; given back when the last user is gone.
 
     Attributes:
         size: bytes, rounded up to what the driver hands out.
-        mapped: whether there is memory at the address.
     """
 
     def __init__(self, num_bytes: int, device: torch.device) -> None:
         if num_bytes < 1:
             raise ValueError(f"num_bytes={num_bytes}; expected 1 or more")
-        torch.cuda.init()  # type: ignore[no-untyped-call]
-        self.device = (
-            torch.device("cuda", torch.cuda.current_device()) if (device.index is None) else device
-        )
         # The driver's calls need torch's context to be the current one of this thread.
-        torch.zeros(1, device=self.device)
-        location = _Location(LOCATION_DEVICE, self.device.index or 0)
-        self._properties = _Properties(type=PINNED_ON_DEVICE, location=location)
-        self._access = _Access(location, READ_AND_WRITE)
-        grain = ctypes.c_size_t()
-        _call(
-            "cuMemGetAllocationGranularity",
-            ctypes.byref(grain),
-            ctypes.byref(self._properties),
-            ctypes.c_int(RECOMMENDED),
-        )
-        self.size = -(-num_bytes // grain.value) * grain.value
-        self._address = ctypes.c_uint64()
-        _call(
-            "cuMemAddressReserve",
-            ctypes.byref(self._address),
-            ctypes.c_size_t(self.size),
-            ctypes.c_size_t(0),
-            ctypes.c_uint64(0),
-            ctypes.c_uint64(0),
-        )
-        self._handle = ctypes.c_uint64()
-        self.mapped = False
-        self.map()
+        self.device = torch.zeros(1, device=device).device
+        self._mapping = _Mapping(num_bytes, self.device)
+        self.size = self._mapping.size
+        # Tensors over the memory hold this object, so none outlives it. At exit the process's
+        # memory is given back anyway, and the driver may be gone.
+        self._release = weakref.finalize(self, self._mapping.free)
+        self._release.atexit = False
+        self._mapping.map()
+
+    @property
+    def address(self) -> int:
+        """Where the memory is."""
+        return self._mapping.address.value
 
     def map(self) -> None:
         """Puts memory at the address; EngineError where the device has too little."""
-        if self.mapped:
-            return
-        status = _driver().cuMemCreate(
-            ctypes.byref(self._handle),
-            ctypes.c_size_t(self.size),
-            ctypes.byref(self._properties),
-            ctypes.c_uint64(0),
-        )
-        if status == OUT_OF_MEMORY:
-            # torch keeps freed blocks to itself until it is asked for them.
-            torch.cuda.empty_cache()
-            status = _driver().cuMemCreate(
-                ctypes.byref(self._handle),
-                ctypes.c_size_t(self.size),
-                ctypes.byref(self._properties),
-                ctypes.c_uint64(0),
-            )
-        if status == OUT_OF_MEMORY:
-            free, total = torch.cuda.mem_get_info(self.device)
-            raise EngineError(
-                f"the engine needs {self.size / 2**30:.1f} GiB for its key-value cache; "
-                f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB of {self.device} are free",
-                hint="lower engine.gpu_memory_utilization or engine.max_batch_size",
-            )
-        _check("cuMemCreate", status)
-        _call(
-            "cuMemMap",
-            self._address,
-            ctypes.c_size_t(self.size),
-            ctypes.c_size_t(0),
-            self._handle,
-            ctypes.c_uint64(0),
-        )
-        _call(
-            "cuMemSetAccess",
-            self._address,
-            ctypes.c_size_t(self.size),
-            ctypes.byref(self._access),
-            ctypes.c_size_t(1),
-        )
-        self.mapped = True
+        self._mapping.map()
 
     def unmap(self) -> None:
         """Gives the memory back to the device; the address stays reserved."""
-        if not self.mapped:
-            return
-        torch.cuda.synchronize(self.device)
-        _call("cuMemUnmap", self._address, ctypes.c_size_t(self.size))
-        _call("cuMemRelease", self._handle)
-        self.mapped = False
+        self._mapping.unmap()
 
     def free(self) -> None:
         """Gives back the memory and the address; tensors over it must not be used any more."""
-        self.unmap()
-        if self._address.value:
-            _call("cuMemAddressFree", self._address, ctypes.c_size_t(self.size))
-            self._address = ctypes.c_uint64()
+        self._release()
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         """A tensor over the memory, from its start."""
@@ -164,6 +101,92 @@ class DeviceMemory:
             raise ValueError(f"{list(shape)} of {dtype} needs {num_bytes} of {self.size} bytes")
         raw = torch.as_tensor(_Window(self, num_bytes), device=self.device)
         return raw.view(dtype).view(shape)
+
+
+class _Mapping:
+    """A reserved address and the memory at it, if there is any."""
+
+    def __init__(self, num_bytes: int, device: torch.device) -> None:
+        self._device = device
+        location = _Location(LOCATION_DEVICE, device.index or 0)
+        self._properties = _Properties(type=PINNED_ON_DEVICE, location=location)
+        self._access = _Access(location, READ_AND_WRITE)
+        grain = ctypes.c_size_t()
+        _call(
+            "cuMemGetAllocationGranularity",
+            ctypes.byref(grain),
+            ctypes.byref(self._properties),
+            ctypes.c_int(RECOMMENDED),
+        )
+        self.size = -(-num_bytes // grain.value) * grain.value
+        self._handle = ctypes.c_uint64()
+        self._mapped = False
+        self.address = ctypes.c_uint64()
+        _call(
+            "cuMemAddressReserve",
+            ctypes.byref(self.address),
+            ctypes.c_size_t(self.size),
+            ctypes.c_size_t(0),
+            ctypes.c_uint64(0),
+            ctypes.c_uint64(0),
+        )
+
+    def map(self) -> None:
+        if self._mapped:
+            return
+        self._create()
+        _call(
+            "cuMemMap",
+            self.address,
+            ctypes.c_size_t(self.size),
+            ctypes.c_size_t(0),
+            self._handle,
+            ctypes.c_uint64(0),
+        )
+        _call(
+            "cuMemSetAccess",
+            self.address,
+            ctypes.c_size_t(self.size),
+            ctypes.byref(self._access),
+            ctypes.c_size_t(1),
+        )
+        self._mapped = True
+
+    def _create(self) -> None:
+        create = partial(
+            _driver().cuMemCreate,
+            ctypes.byref(self._handle),
+            ctypes.c_size_t(self.size),
+            ctypes.byref(self._properties),
+            ctypes.c_uint64(0),
+        )
+        status = create()
+        if status == OUT_OF_MEMORY:
+            # torch keeps freed blocks to itself until it is asked for them.
+            torch.cuda.empty_cache()
+            status = create()
+        if status == OUT_OF_MEMORY:
+            free, total = torch.cuda.mem_get_info(self._device)
+            raise EngineError(
+                f"the engine needs {self.size / 2**30:.1f} GiB for its key-value cache; "
+                f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB of {self._device} are free",
+                hint="lower engine.gpu_memory_utilization or engine.max_batch_size",
+            )
+        _check("cuMemCreate", status)
+
+    def unmap(self) -> None:
+        if not self._mapped:
+            return
+        torch.cuda.synchronize(self._device)
+        _call("cuMemUnmap", self.address, ctypes.c_size_t(self.size))
+        _call("cuMemRelease", self._handle)
+        self._mapped = False
+
+    def free(self) -> None:
+        self.unmap()
+        if self.address.value:
+            _call("cuMemAddressFree", self.address, ctypes.c_size_t(self.size))
+            self.address = ctypes.c_uint64()
 
 
 class _Window:
@@ -178,7 +201,7 @@ class _Window:
         return {
             "shape": (self.num_bytes,),
             "typestr": "|u1",
-            "data": (self.memory._address.value, False),
+            "data": (self.memory.address, False),
             "version": 2,
         }
 
