@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from workings.errors import ModelError
 from workings.models.weights import base_model
-from workings.objectives.logprobs import DEFAULT_CHUNK_BYTES, token_logprobs
+from workings.objectives.logprobs import HALF, token_logprobs
+from workings.training.attention import attention_to
+from workings.training.compute_weights import computing_dtype
 from workings.training.packing import Layout, MicroBatch
+
+WITHOUT_MASK: dict[Layout, Layout] = {"packed": "documents", "shared_prompt": "shared_documents"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,28 +82,47 @@ def check_head(model: nn.Module) -> None:
         )
 
 
-def choose_layout(model: nn.Module, wanted: str, *, grouped: bool) -> Layout:
+def choose_layout(
+    model: nn.Module, wanted: str, *, grouped: bool, autocast: torch.dtype | None = None
+) -> Layout:
     """The layout to pack with. `auto` takes shared prompts for groups, else packing.
 
     Models whose layers see only a window or keep a recurrent state cannot use a block mask; they
-    get `padded`, and asking them for anything else raises ModelError.
+    get `padded`, and asking them for anything else raises ModelError. On a GPU, in half precision,
+    packed rows need no mask.
     """
-    config = base_model(model).config
+    inner = base_model(model)
+    config = inner.config
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     implementation = getattr(config, "_attn_implementation", "sdpa")
     blocks = kinds == {"full_attention"} and not window and implementation in ("sdpa", "eager")
-    if wanted == "auto":
-        return ("shared_prompt" if grouped else "packed") if blocks else "padded"
-    if wanted != "padded" and not blocks:
+    if wanted != "auto" and wanted != "padded" and not blocks:
         raise ModelError(
             f"batch.layout={wanted} needs full attention in every layer under sdpa; this model has "
             f"{sorted(kinds)} under {implementation}",
             hint="set batch.layout=padded or auto",
         )
-    if wanted == "shared_prompt" and not grouped:
-        return "packed"
-    return wanted  # type: ignore[return-value]
+    if wanted == "padded" or not blocks:
+        return "padded"
+    layout: Layout = "shared_prompt" if grouped and wanted != "packed" else "packed"
+    return WITHOUT_MASK[layout] if _attends_to_documents(inner, autocast) else layout
+
+
+def _attends_to_documents(inner: Any, autocast: torch.dtype | None) -> bool:
+    """True where torch's variable-length attention can stand in for the model's own."""
+    config = inner.config
+    heads = config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return (
+        inner.device.type == "cuda"
+        and (autocast or inner.dtype) in HALF
+        and config._attn_implementation == "sdpa"
+        and getattr(inner, "_supports_attention_backend", False)
+        and not getattr(config, "attention_dropout", 0.0)
+        and head_dim % 8 == 0
+        and head_dim <= 256
+    )
 
 
 def response_scores(
@@ -107,33 +131,39 @@ def response_scores(
     *,
     temperature: float = 1.0,
     autocast: torch.dtype | None = None,
-    chunk_bytes: int = DEFAULT_CHUNK_BYTES,
+    chunk_bytes: int | None = None,
 ) -> ResponseScores:
-    """Scores of every trained token of a microbatch; the caller sets gradient and train mode."""
+    """Scores of every trained token of a microbatch; the caller sets gradient and train mode.
+
+    `autocast` is the dtype of the arithmetic; in a block of `compute_weights` the weights are in it
+    already. Nothing in here waits for the device.
+    """
     inner = base_model(model)
     mask = batch.attention_mask
     if mask is not None and getattr(inner.config, "_attn_implementation", "sdpa") == "eager":
         dtype = autocast or next(inner.parameters()).dtype
         mask = torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
+    casts = autocast is not None and computing_dtype(model) is None
     context = (
         torch.autocast(batch.input_ids.device.type, dtype=autocast)
-        if autocast is not None
+        if casts
         else contextlib.nullcontext()
     )
-    with context:
+    with context, attention_to(batch.documents, inner.config) as documents:
         hidden = inner.base_model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
             attention_mask=mask,
             use_cache=False,
+            **documents,
         ).last_hidden_state
-    hidden = hidden.flatten(0, 1).index_select(0, batch.sources[batch.mask])
+    hidden = hidden.flatten(0, 1).index_select(0, batch.sources.flatten()[batch.trained])
     if autocast is not None:
         hidden = hidden.to(autocast)
     head = head_of(model)
     scores = token_logprobs(
         hidden,
-        batch.targets[batch.mask],
+        batch.targets.flatten()[batch.trained],
         head_weight=head.weight,
         head_bias=head.bias,
         temperature=temperature,
@@ -142,13 +172,14 @@ def response_scores(
         chunk_bytes=chunk_bytes,
     )
     return ResponseScores(
-        logprobs=_spread(scores.logprobs, batch.mask),
-        entropies=_spread(scores.entropies, batch.mask),
-        is_top=_spread(scores.is_top, batch.mask),
+        logprobs=_spread(scores.logprobs, batch),
+        entropies=_spread(scores.entropies, batch),
+        is_top=_spread(scores.is_top, batch),
     )
 
 
-def _spread(values: Tensor, mask: Tensor) -> Tensor:
-    """[N] values at the True places of a [B, T] mask, 0 elsewhere."""
-    table = torch.zeros(mask.shape, dtype=values.dtype, device=values.device)
-    return table.masked_scatter(mask, values)
+def _spread(values: Tensor, batch: MicroBatch) -> Tensor:
+    """[N] values of the scored tokens at their places of [B, T], 0 where the mask is False."""
+    table = torch.zeros(batch.mask.numel(), dtype=values.dtype, device=values.device)
+    table = table.index_copy(0, batch.trained, values).view(batch.mask.shape)
+    return torch.where(batch.mask, table, torch.zeros((), dtype=values.dtype, device=values.device))

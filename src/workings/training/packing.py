@@ -1,12 +1,14 @@
 """Hop 5: rows of token ids to microbatches under a token budget.
 
 A row is a prompt and a response. Rows are laid into *lanes*, the rows of `input_ids`, in one of
-three ways that give the same loss and gradient:
+several ways that give the same loss and gradient:
 
 - padded: one row per lane, right-padded. Plain causal attention, no mask.
 - packed: several rows per lane; each sees only itself.
 - shared_prompt: the rows of one group follow their prompt, which is computed once; each response
   sees the prompt and itself. The cheapest where prompts are long against responses.
+- documents, shared_documents: the same two without mask and padding, by `training.attention`: what
+  they become on a GPU. Rows of one length are padded there, since that kernel is the faster one.
 
 Whatever the layout, everything about responses stands in [B, T] tensors, one line per row, so the
 objectives never see it.
@@ -14,9 +16,8 @@ objectives never see it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -24,9 +25,18 @@ from torch import Tensor
 
 from workings.errors import DataError, TrainingError
 from workings.objectives.reductions import StepTotals
+from workings.training.attention import Documents
 from workings.training.distributed import Ranks, sum_counts
+from workings.training.lane_tensors import Apart, lane_tensors
+from workings.training.lanes import (
+    Lane,
+    document_lanes,
+    is_even,
+    masked_lanes,
+    padded_lanes,
+)
 
-Layout = Literal["padded", "packed", "shared_prompt"]
+Layout = Literal["padded", "packed", "shared_prompt", "documents", "shared_documents"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,10 +85,13 @@ class MicroBatch:
         input_ids: [L, W] int64, for example [[5, 8, 8, 2, 0], [5, 9, 2, 0, 0]].
         position_ids: [L, W] int64; restart with every row, responses go on from their prompt.
         attention_mask: [L, 1, W, W] bool, True = may attend; None where plain causal attention is
-            right (padded, padding on the right).
+            right (padded, padding on the right) and where there are `documents`.
+        documents: boundaries of what sees itself in a single lane (L = 1); None in other layouts.
         sources: [B, T] int64, index into the flattened [L * W] of the token that predicts.
         targets: [B, T] int64, the token predicted.
         mask: [B, T] bool, True = trained.
+        trained: [N] int64, index into the flattened [B * T] of the tokens that are scored: those
+            trained when the rows were packed.
         advantages: [B, 1] float32, or [B, T] where they differ within a row.
         sampling_logprobs: [B, T] float32, NaN where the engine has no score.
         kept_mass: [B, T] float32.
@@ -98,9 +111,11 @@ class MicroBatch:
     input_ids: Tensor
     position_ids: Tensor
     attention_mask: Tensor | None
+    documents: Documents | None
     sources: Tensor
     targets: Tensor
     mask: Tensor
+    trained: Tensor
     advantages: Tensor
     sampling_logprobs: Tensor
     kept_mass: Tensor
@@ -155,7 +170,7 @@ def pack(
     padding_side: Literal["left", "right"] = "right",
     device: torch.device | str = "cpu",
 ) -> list[MicroBatch]:
-    """Microbatches that hold every row with a trained token once.
+    """Microbatches that hold every row with a trained token once; few, and of like size.
 
     `max_tokens` bounds L * W of a microbatch and `max_rows` its B; a single row longer than the
     budget gets a microbatch of its own. Rows without a trained token are left out: they carry no
@@ -166,35 +181,35 @@ def pack(
         _check(row)
     if not rows:
         return []
-    lanes = _lanes(rows, layout, max_tokens, max_rows)
+    apart, microbatches = _arranged(rows, layout, padding_side, max_tokens, max_rows)
     return [
-        _build(batch, pad_id=pad_id, side=padding_side, plain=layout == "padded", device=device)
-        for batch in _batches(lanes, max_tokens, max_rows)
+        MicroBatch(
+            **lane_tensors(
+                lanes, apart=apart, pad_id=pad_id, padding_side=padding_side, device=device
+            )
+        )
+        for lanes in microbatches
     ]
 
 
-@dataclass(slots=True)
-class _Unit:
-    """A prompt and the responses that follow it in one lane."""
-
-    rows: list[TrainRow]
-
-    @property
-    def length(self) -> int:
-        return len(self.rows[0].prompt_ids) + sum(len(row.response_ids) for row in self.rows)
-
-
-@dataclass(slots=True)
-class _Lane:
-    units: list[_Unit] = field(default_factory=list)
-
-    @property
-    def length(self) -> int:
-        return sum(unit.length for unit in self.units)
-
-    @property
-    def num_rows(self) -> int:
-        return sum(len(unit.rows) for unit in self.units)
+def _arranged(
+    rows: Sequence[TrainRow],
+    layout: Layout,
+    padding_side: str,
+    max_tokens: int,
+    max_rows: int | None,
+) -> tuple[Apart, list[list[Lane]]]:
+    """What keeps the rows apart, and the lanes of each microbatch."""
+    shared = layout in ("shared_prompt", "shared_documents")
+    if layout in ("packed", "shared_prompt"):
+        return "mask", masked_lanes(rows, shared=shared, max_tokens=max_tokens, max_rows=max_rows)
+    if layout == "padded" or not shared:
+        padded = padded_lanes(rows, max_tokens=max_tokens, max_rows=max_rows)
+        if layout == "padded" or is_even(padded):
+            return ("lanes" if padding_side == "right" else "mask"), padded
+    return "documents", document_lanes(
+        rows, shared=shared, max_tokens=max_tokens, max_rows=max_rows
+    )
 
 
 def _check(row: TrainRow) -> None:
@@ -212,192 +227,3 @@ def _check(row: TrainRow) -> None:
             f"row {row.key} has {len(row.response_ids)} response ids and {len(row.advantage)} "
             "advantages"
         )
-
-
-def _lanes(
-    rows: Sequence[TrainRow], layout: Layout, max_tokens: int, max_rows: int | None
-) -> list[_Lane]:
-    if layout == "shared_prompt":
-        units = _group_units(rows, max_tokens, max_rows)
-    else:
-        units = [_Unit([row]) for row in rows]
-    units.sort(key=lambda unit: (-unit.length, unit.rows[0].key))
-    if layout == "padded":
-        return [_Lane([unit]) for unit in units]
-    return _fill(units, max_tokens, max_rows)
-
-
-def _group_units(rows: Sequence[TrainRow], max_tokens: int, max_rows: int | None) -> list[_Unit]:
-    """Units of rows that share a prompt, split where one would exceed the budget."""
-    units: list[_Unit] = []
-    open_units: dict[int, _Unit] = {}
-    for row in rows:
-        unit = open_units.get(row.group)
-        if (
-            unit is None
-            or unit.length + len(row.response_ids) > max_tokens
-            or (max_rows is not None and len(unit.rows) >= max_rows)
-        ):
-            unit = open_units[row.group] = _Unit([])
-            units.append(unit)
-        elif tuple(unit.rows[0].prompt_ids) != tuple(row.prompt_ids):
-            raise TrainingError(
-                f"rows {unit.rows[0].key} and {row.key} are of group {row.group} "
-                "but have different prompts"
-            )
-        unit.rows.append(row)
-    return units
-
-
-def _fill(units: list[_Unit], max_tokens: int, max_rows: int | None) -> list[_Lane]:
-    """Lanes filled first-fit in falling length, at the width that wastes least.
-
-    Attention costs a lane's width per token, so a wider lane must pay for itself in padding.
-    """
-    longest = units[0].length
-    widths = sorted({min(max(longest, math.ceil(longest * f)), max_tokens) for f in (1, 1.5, 2, 3)})
-    best: tuple[float, list[_Lane]] | None = None
-    for width in widths:
-        lanes = _first_fit(units, max(width, longest), max_rows)
-        slots = sum(width * (1 + width / 4096) for _ in lanes)
-        if best is None or slots < best[0]:
-            best = (slots, lanes)
-    assert best is not None
-    return best[1]
-
-
-def _first_fit(units: list[_Unit], width: int, max_rows: int | None) -> list[_Lane]:
-    lanes: list[_Lane] = []
-    room: list[int] = []
-    for unit in units:
-        for index, lane in enumerate(lanes):
-            if room[index] >= unit.length and (
-                max_rows is None or lane.num_rows + len(unit.rows) <= max_rows
-            ):
-                break
-        else:
-            index = len(lanes)
-            lanes.append(_Lane())
-            room.append(width)
-        lanes[index].units.append(unit)
-        room[index] -= unit.length
-    return lanes
-
-
-def _batches(lanes: list[_Lane], max_tokens: int, max_rows: int | None) -> Iterable[list[_Lane]]:
-    lanes = sorted(lanes, key=lambda lane: -lane.length)
-    batch: list[_Lane] = []
-    num_rows = 0
-    for lane in lanes:
-        width = batch[0].length if batch else lane.length
-        too_wide = (len(batch) + 1) * width > max_tokens
-        too_many = max_rows is not None and num_rows + lane.num_rows > max_rows
-        if batch and (too_wide or too_many):
-            yield batch
-            batch, num_rows = [], 0
-        batch.append(lane)
-        num_rows += lane.num_rows
-    if batch:
-        yield batch
-
-
-def _build(
-    lanes: list[_Lane],
-    *,
-    pad_id: int,
-    side: str,
-    plain: bool,
-    device: torch.device | str,
-) -> MicroBatch:
-    """The tensors of one microbatch."""
-    width = max(lane.length for lane in lanes)
-    rows = [row for lane in lanes for unit in lane.units for row in unit.rows]
-    num_tokens = max(len(row.response_ids) for row in rows)
-    input_ids, positions, units, branches = [], [], [], []
-    sources: list[list[int]] = []
-    for lane_index, lane in enumerate(lanes):
-        padding = width - lane.length
-        cursor = lane_index * width + (padding if side == "left" else 0)
-        ids: list[int] = []
-        position: list[int] = []
-        unit_of: list[int] = []
-        branch_of: list[int] = []
-        for unit_index, unit in enumerate(lane.units, start=1):
-            prompt = list(unit.rows[0].prompt_ids)
-            start = cursor + len(ids)
-            ids += prompt
-            position += range(len(prompt))
-            branch_of += [0] * len(prompt)
-            for branch, row in enumerate(unit.rows, start=1):
-                first = cursor + len(ids)
-                length = len(row.response_ids)
-                sources.append([start + len(prompt) - 1, *range(first, first + length - 1)])
-                ids += row.response_ids
-                position += range(len(prompt), len(prompt) + length)
-                branch_of += [branch] * length
-            unit_of += [unit_index] * unit.length
-        tail = range(len(ids), width) if plain and side == "right" else [0] * padding
-        input_ids.append(_padded(ids, [pad_id] * padding, side))
-        positions.append(_padded(position, list(tail), side))
-        units.append(_padded(unit_of, [0] * padding, side))
-        branches.append(_padded(branch_of, [0] * padding, side))
-    attention_mask = None
-    if not (plain and side == "right"):
-        attention_mask = _attention_mask(
-            torch.tensor(units, device=device), torch.tensor(branches, device=device)
-        )
-
-    def table(values: Iterable[Sequence[float]], fill: float, dtype: torch.dtype) -> Tensor:
-        lines = [[*line, *[fill] * (num_tokens - len(line))] for line in values]
-        return torch.tensor(lines, dtype=dtype, device=device)
-
-    return MicroBatch(
-        input_ids=torch.tensor(input_ids, device=device),
-        position_ids=torch.tensor(positions, device=device),
-        attention_mask=attention_mask,
-        sources=table(sources, 0, torch.int64),
-        targets=table((row.response_ids for row in rows), 0, torch.int64),
-        mask=table((row.mask for row in rows), False, torch.bool),
-        advantages=_advantages(rows, table, device),
-        sampling_logprobs=table((row.sampling_logprobs for row in rows), math.nan, torch.float32),
-        kept_mass=table((row.kept_mass for row in rows), 1.0, torch.float32),
-        off_policy=table((row.off_policy for row in rows), False, torch.bool),
-        recorded_logprobs=table((row.recorded_logprobs for row in rows), math.nan, torch.float32),
-        group_tokens=torch.tensor([row.group_tokens for row in rows], device=device),
-        keys=tuple(row.key for row in rows),
-    )
-
-
-def _advantages(
-    rows: Sequence[TrainRow], table: Callable[..., Tensor], device: torch.device | str
-) -> Tensor:
-    """[B, 1], or [B, T] where a row has one for each token."""
-    if not any(isinstance(row.advantage, Sequence) for row in rows):
-        return torch.tensor([[row.advantage] for row in rows], device=device).float()
-    return table(
-        (
-            row.advantage
-            if isinstance(row.advantage, Sequence)
-            else [row.advantage] * len(row.response_ids)
-            for row in rows
-        ),
-        0.0,
-        torch.float32,
-    )
-
-
-def _padded(values: list[int], padding: list[int], side: str) -> list[int]:
-    return padding + values if side == "left" else values + padding
-
-
-def _attention_mask(units: Tensor, branches: Tensor) -> Tensor:
-    """[L, 1, W, W] bool: causal, within one unit, to the prompt (branch 0) and the own branch.
-
-    Padding is unit 0 and attends to padding, so that no line of the mask is empty (an empty line
-    would give NaN in a softmax).
-    """
-    width = units.shape[1]
-    causal = torch.ones(width, width, dtype=torch.bool, device=units.device).tril()
-    same_unit = units[:, :, None] == units[:, None, :]
-    visible = (branches[:, None, :] == 0) | (branches[:, :, None] == branches[:, None, :])
-    return (causal & same_unit & visible)[:, None]

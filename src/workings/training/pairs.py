@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from workings.data.encoding import EncodedPair
 from workings.objectives.preference import discounted_sums
+from workings.training.compute_weights import compute_weights
 from workings.training.forward import response_scores
 from workings.training.packing import Layout, MicroBatch, TrainRow, pack
 
@@ -140,12 +141,13 @@ def score_microbatches(
     model.eval()
     if not microbatches:
         return _no_pairs(model)
-    parts = [
-        pair_logprobs(
-            response_scores(model, batch, autocast=autocast).logprobs, batch, ld_alpha=ld_alpha
-        )
-        for batch in microbatches
-    ]
+    with compute_weights(model, autocast):
+        parts = [
+            pair_logprobs(
+                response_scores(model, batch, autocast=autocast).logprobs, batch, ld_alpha=ld_alpha
+            )
+            for batch in microbatches
+        ]
     order = torch.cat([part.places for part in parts]).argsort()
     return PairLogprobs(
         **{

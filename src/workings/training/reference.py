@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from workings.models.weights import has_adapter
+from workings.training.compute_weights import compute_weights
 from workings.training.forward import response_scores
 from workings.training.packing import MicroBatch
 
@@ -43,7 +44,7 @@ class Reference:
         autocast: torch.dtype | None = None,
     ) -> list[Tensor]:
         """Log-probabilities [B, T] of every microbatch under the reference, without gradient."""
-        with self.model() as model:
+        with self.model() as model, compute_weights(model, autocast):
             return [
                 response_scores(model, batch, temperature=temperature, autocast=autocast).logprobs
                 for batch in microbatches

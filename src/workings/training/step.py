@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,10 +11,14 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from workings.errors import TrainingError
+from workings.training.compute_weights import compute_weights
 from workings.training.distributed import Ranks, Totals, average_gradients, merge_totals
 from workings.training.forward import ResponseScores, response_scores
 from workings.training.offloaded_adamw import OffloadedAdamW
 from workings.training.packing import MicroBatch
+
+NORM_SLACK = 1e-6
+"""What torch adds to a norm before it divides by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,25 +85,25 @@ def policy_step(
     total: Tensor | None = None
     sums: dict[str, Tensor] = {}
     maxima: dict[str, Tensor] = {}
-    for batch in microbatches:
-        scores = response_scores(model, batch, temperature=temperature, autocast=autocast)
-        output = loss(scores, batch)
-        (output.loss * ranks.size).backward()  # type: ignore[no-untyped-call]
-        share = output.loss.detach()
-        total = share if total is None else total + share
-        for name, value in output.sums.items():
-            sums[name] = sums[name] + value if name in sums else value
-        for name, value in output.maxima.items():
-            maxima[name] = torch.maximum(maxima[name], value) if name in maxima else value
+    with compute_weights(model, autocast):
+        for batch in microbatches:
+            scores = response_scores(model, batch, temperature=temperature, autocast=autocast)
+            output = loss(scores, batch)
+            (output.loss * ranks.size).backward()  # type: ignore[no-untyped-call]
+            share = output.loss.detach()
+            total = share if total is None else total + share
+            for name, value in output.sums.items():
+                sums[name] = sums[name] + value if name in sums else value
+            for name, value in output.maxima.items():
+                maxima[name] = torch.maximum(maxima[name], value) if name in maxima else value
     model.eval()
     if isinstance(optimizer, OffloadedAdamW) and optimizer.offloads_gradients:
         _refuse_ranks(ranks)
-        grad_norm = optimizer.clip_gradients(max_grad_norm)
+        grad_norm = float(optimizer.clip_gradients(max_grad_norm))
     else:
         average_gradients(parameters, ranks)
-        grad_norm = _gradient_norm(parameters, max_grad_norm)
-    finite = bool(torch.isfinite(grad_norm))
-    skipped = not finite or (skip_above is not None and float(grad_norm) > skip_above)
+        grad_norm = _clipped_norm(parameters, max_grad_norm)
+    skipped = not math.isfinite(grad_norm) or (skip_above is not None and grad_norm > skip_above)
     if skipped:
         optimizer.zero_grad(set_to_none=True)
     else:
@@ -111,7 +116,7 @@ def policy_step(
     over_all = merge_totals(measured, ranks)
     return StepOutcome(
         loss=over_all.loss,
-        grad_norm=float(grad_norm.item()),
+        grad_norm=grad_norm,
         skipped=skipped,
         sums=over_all.sums,
         maxima=over_all.maxima,
@@ -133,9 +138,10 @@ def score(
     """
     model.eval()
     scored = []
-    for batch in microbatches:
-        scores = response_scores(model, batch, temperature=temperature, autocast=autocast)
-        scored.append(replace(batch, old_logprobs=scores.logprobs, entropies=scores.entropies))
+    with compute_weights(model, autocast):
+        for batch in microbatches:
+            scores = response_scores(model, batch, temperature=temperature, autocast=autocast)
+            scored.append(replace(batch, old_logprobs=scores.logprobs, entropies=scores.entropies))
     return scored
 
 
@@ -156,15 +162,20 @@ def _refuse_ranks(ranks: Ranks) -> None:
         )
 
 
-def _gradient_norm(parameters: Sequence[nn.Parameter], max_norm: float) -> Tensor:
-    """L2 norm of all gradients, clipped to `max_norm` in place (0 leaves them alone)."""
+def _clipped_norm(parameters: Sequence[nn.Parameter], max_norm: float) -> float:
+    """L2 norm of all gradients before they are clipped to `max_norm` in place (0: left alone).
+
+    Reading it is the one time that a step waits for the device before its end; a gradient that is
+    short enough is then not written again.
+    """
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter, dtype=parameter.grad_dtype)
     norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-    if max_norm > 0 and bool(torch.isfinite(norm)):
+    value = float(norm)
+    if max_norm > 0 and math.isfinite(value) and value + NORM_SLACK > max_norm:
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
-    return norm
+    return value
 
 
 def _numbers(values: dict[str, Tensor]) -> dict[str, float]:

@@ -114,6 +114,10 @@ CUTS = {
     "shared prompt": {"layout": "shared_prompt", "max_tokens": 10_000},
     "shared prompt under a budget": {"layout": "shared_prompt", "max_tokens": 30},
     "shared prompt, micro-batch 4": {"layout": "shared_prompt", "max_tokens": 99, "max_rows": 4},
+    "documents": {"layout": "documents", "max_tokens": 60},
+    "documents, micro-batch 4": {"layout": "documents", "max_tokens": 10_000, "max_rows": 4},
+    "shared documents": {"layout": "shared_documents", "max_tokens": 10_000},
+    "shared documents under a budget": {"layout": "shared_documents", "max_tokens": 30},
 }
 
 

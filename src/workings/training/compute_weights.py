@@ -1,0 +1,119 @@
+"""The layers' weights in the dtype of the arithmetic, for the length of a step.
+
+Trained weights are float32. Autocast casts each of them at every use and lets the residual stream
+between layers grow to float32; here a step makes one copy of the layers' weights in bfloat16, which
+all its microbatches share. The stream is bfloat16 then, as it is in the engines that sample, and
+half the bytes move between kernels. Gradients of a copy are added to the float32 gradient of its
+weight after every microbatch, so accumulation loses nothing.
+
+The embedding and the head stay float32: `token_logprobs` casts the head itself and sums its
+gradient in float32, and the embedding's output is cast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+from workings.models.weights import base_model
+
+_COMPUTING: WeakKeyDictionary[nn.Module, torch.dtype] = WeakKeyDictionary()
+
+
+@contextmanager
+def compute_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+    """Inside the block the layers of a model on a GPU compute with copies of weights in `dtype`.
+
+    Also the backward pass has to be inside. Nothing happens where `dtype` is None, on a CPU, inside
+    another such block, and for sharded weights, whose owner casts them.
+    """
+    inner = base_model(model)
+    parameters = list(inner.parameters())
+    sharded = any(hasattr(parameter, "full_tensor") for parameter in parameters)
+    on_gpu = any(parameter.is_cuda for parameter in parameters)
+    if dtype is None or not on_gpu or sharded or computing_dtype(model) is not None:
+        yield
+        return
+    with weights_in(model, dtype):
+        yield
+
+
+@contextmanager
+def weights_in(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+    """`compute_weights` on any device."""
+    inner = base_model(model)
+    places = _places(inner, dtype)
+    copies = _copies([owner._parameters[name] for owner, name in places], dtype)  # type: ignore[misc]
+    own = [(owner, name, owner._parameters[name]) for owner, name in places]
+    hook = inner.get_input_embeddings().register_forward_hook(_cast_output(dtype))
+    _COMPUTING[inner] = dtype
+    try:
+        for (owner, name), copy in zip(places, copies, strict=True):
+            owner._parameters[name] = copy
+        yield
+    finally:
+        del _COMPUTING[inner]
+        hook.remove()
+        for owner, name, parameter in own:
+            owner._parameters[name] = parameter
+
+
+def computing_dtype(model: nn.Module) -> torch.dtype | None:
+    """The dtype of the block that the model is in; None outside of one."""
+    return _COMPUTING.get(base_model(model))
+
+
+def _places(inner: Any, dtype: torch.dtype) -> list[tuple[nn.Module, str]]:
+    """Where the weights stand that a block replaces: wider than `dtype`, not embedding or head."""
+    ends = (inner.get_input_embeddings(), inner.get_output_embeddings())
+    kept = {id(p) for module in ends if module is not None for p in module.parameters()}
+    return [
+        (module, name)
+        for module in inner.modules()
+        for name, parameter in module._parameters.items()
+        if parameter is not None
+        and id(parameter) not in kept
+        and parameter.is_floating_point()
+        and parameter.element_size() > dtype.itemsize
+    ]
+
+
+def _copies(parameters: list[nn.Parameter], dtype: torch.dtype) -> list[nn.Parameter]:
+    """Copies in `dtype` whose gradients go to the parameters; one for each distinct parameter."""
+    distinct = {id(parameter): parameter for parameter in parameters}
+    masters: list[Tensor] = list(distinct.values())
+    with torch.no_grad():
+        values = [torch.empty_like(master, dtype=dtype) for master in masters]
+        torch._foreach_copy_(values, masters)
+    copies = {}
+    for master, value in zip(masters, values, strict=True):
+        copy = nn.Parameter(value, requires_grad=master.requires_grad)
+        if master.requires_grad:
+            copy.register_post_accumulate_grad_hook(_deliver_to(master))  # type: ignore[no-untyped-call]
+        copies[id(master)] = copy
+    return [copies[id(parameter)] for parameter in parameters]
+
+
+def _deliver_to(master: Tensor) -> Callable[[Tensor], None]:
+    """A hook that moves a copy's gradient to `master`, in its dtype, and calls its own hooks."""
+
+    def deliver(copy: Tensor) -> None:
+        grad, copy.grad = copy.grad, None
+        assert grad is not None, "called when a gradient has been accumulated"
+        if master.grad is None:
+            master.grad = grad.to(master.dtype)
+        else:
+            master.grad.add_(grad)
+        for hook in tuple((master._post_accumulate_grad_hooks or {}).values()):
+            hook(master)
+
+    return deliver
+
+
+def _cast_output(dtype: torch.dtype) -> Callable[[nn.Module, Any, Tensor], Tensor]:
+    return lambda module, arguments, output: output.to(dtype)
