@@ -1,6 +1,6 @@
 """The paged engine's kernels on one GPU: right at the shapes of real models, and how fast.
 
-    python benchmarks/kernels.py [--out runs/kernels] [--only check,attention,...]
+    python benchmarks/engine_kernels.py [--out runs/kernels] [--only check,attention,...]
 
 Everything is compiled first, on all cores. Each kernel is then compared with float64. Times are
 medians of replays of a CUDA graph that runs the kernel on several buffers in turn, so that no input
