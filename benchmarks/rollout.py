@@ -45,7 +45,6 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
-    "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
 FACTORIES = {OURS: "rollout_engines:Ours", PEER: "rollout_engines:VLLM"}
 PRELOADED = {OURS: ("torch", "transformers"), PEER: ("vllm.entrypoints.llm",)}

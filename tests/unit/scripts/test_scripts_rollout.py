@@ -334,3 +334,16 @@ def test_a_call_measures_ours_and_writes_the_file(
     assert line["name"] == "tiny, 4 x 2 samples, 16 in, 12 out"
     assert line["n"] == 2
     assert line["value"] > 0
+
+
+def test_no_benchmark_has_the_name_of_a_package_that_transformers_looks_for() -> None:
+    """A script's folder comes first on the path, so its files are found before packages."""
+    import re
+
+    from transformers.utils import import_utils
+
+    asked = {
+        found[1] for name in dir(import_utils) if (found := re.match(r"is_(\w+)_available", name))
+    }
+    assert "kernels" in asked
+    assert not asked & {path.stem for path in BENCHMARKS.glob("*.py")}
