@@ -50,7 +50,9 @@ def run_dpo(config: DPOConfig, *, resume: str | None = None) -> tuple[TrainResul
     with recorder, stop_on_signals() as stop:
         for note in notes:
             recorder.warn(note)
-        policy = build_policy(config.model, seed=config.seed)
+        policy = build_policy(
+            config.model, seed=config.seed, masters_elsewhere=config.optimizer.offload
+        )
         for line in policy.report:
             recorder.log(line)
         if config.model.lora is not None and config.model.lora.dropout > 0:

@@ -14,6 +14,7 @@ from typing import Any
 from workings.cli.build import (
     Policy,
     Prompting,
+    build_engine,
     build_evaluator,
     build_grader,
     build_policy,
@@ -29,7 +30,6 @@ from workings.cli.build import (
     split_demonstrations,
     training_prompting,
 )
-from workings.cli.engines import build_engine
 from workings.cli.folders import model_card, open_folder
 from workings.config.dump import dump_yaml, resolved
 from workings.config.grpo import GRPOConfig
@@ -110,7 +110,9 @@ def open_parts(config: TrainingRun, *, resume: str | None, total_steps: int) -> 
     with recorder, build_grader(config.grader) as grader, stop_on_signals() as stop:
         for note in notes:
             recorder.warn(note)
-        policy = build_policy(config.model, seed=config.seed)
+        policy = build_policy(
+            config.model, seed=config.seed, masters_elsewhere=config.optimizer.offload
+        )
         for line in policy.report:
             recorder.log(line)
         prompting = training_prompting(config.data, policy.tokenizer)

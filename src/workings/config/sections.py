@@ -33,7 +33,9 @@ class ModelConfig(Section):
     name_or_path: str = Field(description="Folder, hub id, GGUF file, or a known name (smollm2).")
     adapter: str | None = Field(None, description="Folder of a saved LoRA adapter to go on from.")
     dtype: Literal["auto", "float32", "bfloat16"] = Field(
-        "auto", description="Arithmetic. Trained weights stay float32; bfloat16 runs as autocast."
+        "auto",
+        description="Arithmetic. Trained weights are float32, on the device or (optimizer.offload) "
+        "as masters in CPU memory; bfloat16 runs as autocast.",
     )
     attention: Literal["auto", "eager", "sdpa", "flash_attention_2"] = Field(
         "auto", description="auto is sdpa where the model has it, else eager."
@@ -43,6 +45,11 @@ class ModelConfig(Section):
         False, description="Compute activations again in the backward pass: less memory, more time."
     )
     lora: LoraConfig | None = Field(None, description="Train adapters; null trains everything.")
+    quantization: Literal["auto", "none", "4bit", "8bit"] = Field(
+        "auto",
+        description="Of the frozen base under an adapter (QLoRA); needs the extra quant. auto: as "
+        "a saved adapter was trained, else none.",
+    )
     chat_template: str | None = Field(
         None, description="Jinja file or text that replaces the model's."
     )
@@ -165,12 +172,6 @@ class EngineConfig(Section):
     lora_by_adapter: bool = Field(
         False, description="vllm: it applies the adapter itself; false sends merged weights."
     )
-    own_process: bool = Field(
-        False, description="Sample in a process of its own, with its own copy of the weights."
-    )
-    device: str | None = Field(
-        None, description="Of that process: cpu, cuda, cuda:1 ...; null is the model's."
-    )
 
     @model_validator(mode="after")
     def _is_here(self) -> EngineConfig:
@@ -190,22 +191,6 @@ class EngineConfig(Section):
                     f"engine.{name}={value} has no effect with engine.name={self.name}",
                     hint=f"leave it at {default}, or set engine.name to {' or '.join(engines)}",
                 )
-        return self
-
-    @model_validator(mode="after")
-    def _process_fits(self) -> EngineConfig:
-        if self.device is not None and not self.own_process:
-            raise ConfigError(
-                f"engine.device={self.device} has no effect: the engine samples in the trainer's "
-                "process, on the model's device",
-                hint="set engine.own_process=true",
-            )
-        if self.own_process and self.lora_by_adapter:
-            raise ConfigError(
-                "engine.lora_by_adapter reads the adapter in the trainer's process, and "
-                "engine.own_process samples in another",
-                hint="set engine.lora_by_adapter=false, which sends merged weights",
-            )
         return self
 
 
@@ -246,7 +231,11 @@ class RewardConfig(Section):
 class OptimizerConfig(Section):
     """The optimizer and its schedule."""
 
-    name: Literal["adamw", "rmsprop"] = Field("adamw", description="rmsprop is torch's, plain.")
+    name: Literal["adamw", "adamw_8bit", "rmsprop"] = Field(
+        "adamw",
+        description="adamw_8bit keeps AdamW's moments in 8 bits (extra quant); rmsprop is torch's, "
+        "plain.",
+    )
     learning_rate: float = Field(1e-5, ge=0, description="The peak of the schedule.")
     betas: tuple[float, float] = Field((0.9, 0.95), description="Of AdamW's two moments.")
     rmsprop_alpha: float = Field(
@@ -255,7 +244,13 @@ class OptimizerConfig(Section):
     eps: float = Field(1e-8, gt=0, description="Added to the root that a step is divided by.")
     weight_decay: float = Field(0.0, ge=0, description="On matrices, not on biases and norms.")
     offload: bool = Field(
-        False, description="Keep AdamW's moments in CPU memory: less of the card's, slower steps."
+        False,
+        description="Keep AdamW's moments in CPU memory, and under bfloat16 arithmetic the float32 "
+        "weights too: the card holds bfloat16 weights. Less of its memory, slower steps.",
+    )
+    offload_gradients: bool = Field(
+        False,
+        description="With offload: gradients too go to CPU memory as soon as they are made.",
     )
     max_grad_norm: float = Field(1.0, ge=0, description="0 turns clipping off.")
     schedule: Literal["constant", "linear", "cosine"] = Field(
@@ -272,16 +267,24 @@ class OptimizerConfig(Section):
 
     @model_validator(mode="after")
     def _constants_are_read(self) -> OptimizerConfig:
-        unread = (
-            ("rmsprop_alpha",) if self.name == "adamw" else ("betas", "weight_decay", "offload")
-        )
-        for name in unread:
+        offloading = ("offload", "offload_gradients")
+        unread = {
+            "adamw": ("rmsprop_alpha",),
+            "adamw_8bit": ("rmsprop_alpha", *offloading),
+            "rmsprop": ("betas", "weight_decay", *offloading),
+        }
+        for name in unread[self.name]:
             value, default = getattr(self, name), type(self).model_fields[name].default
             if value != default:
                 raise ConfigError(
                     f"optimizer.{name}={value} has no effect with optimizer.name={self.name}",
-                    hint=f"leave it at {default}, or choose the other optimizer",
+                    hint=f"leave it at {default}, or choose another optimizer",
                 )
+        if self.offload_gradients and not self.offload:
+            raise ConfigError(
+                "optimizer.offload_gradients=True has no effect with optimizer.offload=False",
+                hint="set optimizer.offload=true as well",
+            )
         return self
 
     @model_validator(mode="after")
@@ -367,3 +370,16 @@ class Run(RunSection):
     num_threads: int = Field(0, ge=0, description="CPU threads for torch; 0 leaves it alone.")
     model: ModelConfig
     tracking: TrackingConfig = TrackingConfig()
+
+    @model_validator(mode="after")
+    def _something_is_trained(self) -> Run:
+        model = self.model
+        frozen = model.quantization in ("4bit", "8bit")
+        adapted = model.lora is not None or model.adapter is not None
+        if frozen and not adapted and "optimizer" in type(self).model_fields:
+            raise ConfigError(
+                f"model.quantization={model.quantization} freezes the weights, and there is no "
+                "adapter to train",
+                hint="set model.lora.rank=32 (QLoRA), or model.quantization=none",
+            )
+        return self

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from workings.errors import ModelError, unknown_name
+from workings.models.bits_and_bytes import quantization_of
 from workings.models.checkpoint import replace_folder
 from workings.models.load import LoadedModel, load_model
 from workings.models.lora import save_adapter
@@ -34,7 +36,8 @@ def export_model(
     Args:
         source: a saved policy: a full model, or an adapter with or without its tokenizer.
         destination: a folder that is absent or empty.
-        format: "adapter" (LoRA alone), "merged" (LoRA merged into its base, safetensors),
+        format: "adapter" (LoRA alone), "merged" (LoRA merged into its base, safetensors; into the
+            dequantised base where it was trained on a quantised one),
             "safetensors" (the full model; an adapter is merged first) or "pytorch" (the same as
             `pytorch_model.bin`, tensors only).
         card: text of README.md, the model card.
@@ -70,7 +73,7 @@ def export_model(
 
 def _save_full(loaded: LoadedModel, folder: Path, kind: str, dtype: torch.dtype) -> None:
     state = merged_state(loaded.model)
-    model = _without_adapter(loaded.model)
+    model = _with_whole_weights(loaded.model)
     model.load_state_dict(state, strict=False)
     model.to(dtype)
     model.config.dtype = dtype
@@ -85,5 +88,13 @@ def _save_full(loaded: LoadedModel, folder: Path, kind: str, dtype: torch.dtype)
             model.save_pretrained(folder)
 
 
-def _without_adapter(policy: Any) -> Any:
-    return policy.unload() if has_adapter(policy) else base_model(policy)
+def _with_whole_weights(policy: Any) -> Any:
+    """The base without adapter and codes, ready to take merged weights."""
+    if quantization_of(policy) == "none":
+        return policy.unload() if has_adapter(policy) else base_model(policy)
+    quantized = base_model(policy)
+    config = copy.deepcopy(quantized.config)
+    del config.quantization_config
+    model = type(quantized)(config)
+    model.generation_config = quantized.generation_config
+    return model

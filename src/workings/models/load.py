@@ -1,8 +1,9 @@
 """A causal language model and its tokenizer, with a report of every choice that was made.
 
-Trained weights are always float32 masters. `compute_dtype` is what the trainer runs its arithmetic
-in (bfloat16 means autocast): an optimizer that updates bfloat16 weights in place loses most updates
-of the size that reinforcement learning makes.
+Trained weights are float32, or have float32 masters with the optimizer: one that updates bfloat16
+weights in place loses most updates of the size that reinforcement learning makes. `compute_dtype`
+is what the trainer runs its arithmetic in (bfloat16 means autocast). A base that stays frozen under
+LoRA may be held in that dtype, or in 4 or 8 bits.
 """
 
 from __future__ import annotations
@@ -10,18 +11,25 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from workings.errors import CheckpointError, ModelError
+from workings.errors import CheckpointError, ModelError, unknown_name
+from workings.models.bits_and_bytes import (
+    QUANTIZATIONS,
+    Quantization,
+    quantization_settings,
+    settle_quantized,
+)
 from workings.models.gguf import convert_gguf
-from workings.models.lora import adapter_base, load_adapter
+from workings.models.lora import adapter_base, load_adapter, read_base_quantization
 from workings.models.placement import check_attention, choose_device, choose_dtype
 from workings.models.quiet import quiet_transformers
 from workings.models.source import ModelSource, resolve_source
 from workings.models.tokenizer import hub_hint, load_tokenizer_with_notes
 
+Weights = Literal["float32", "arithmetic"]
 SAMPLING_DEFAULTS = (
     "temperature",
     "top_k",
@@ -41,8 +49,8 @@ class LoadedModel:
     """A model that is ready to be trained or sampled.
 
     Attributes:
-        model: a Hugging Face causal model (a peft model when an adapter was loaded), float32,
-            in evaluation mode, with a generation_config that holds token ids and nothing else.
+        model: a Hugging Face causal model (a peft model when an adapter was loaded), in evaluation
+            mode, with a generation_config that holds token ids and nothing else.
         tokenizer: with chat template, EOS and pad token set.
         eos_token_ids: every id that ends a completion: the tokenizer's EOS first, then those of
             the model's config and generation_config.
@@ -70,6 +78,8 @@ def load_model(
     adapter: str | None = None,
     adapter_trainable: bool = True,
     gradient_checkpointing: bool = False,
+    weights: Weights = "float32",
+    quantization: Quantization | Literal["auto"] = "auto",
     chat_template: str | None = None,
     trust_remote_code: bool = False,
 ) -> LoadedModel:
@@ -78,12 +88,16 @@ def load_model(
     Args:
         name_or_path: a folder, a hub id, a `.gguf` file, a known name ("smollm2"), or a folder
             that holds only a LoRA adapter (its base is then loaded first).
-        dtype: "auto", "float32" or "bfloat16": the arithmetic. The weights are float32 in any case.
+        dtype: "auto", "float32" or "bfloat16": the arithmetic.
         attention: "auto" (sdpa where the model has it), "eager", "sdpa", "flash_attention_2".
         device: "auto", "cpu", "cuda", "cuda:1".
         adapter: a LoRA adapter folder to put on the model.
         adapter_trainable: False freezes the adapter, for evaluation.
         gradient_checkpointing: recompute activations in the backward pass.
+        weights: "float32", or "arithmetic" to hold them in the dtype of the arithmetic. The second
+            is for weights that are not trained, and for an optimizer that keeps float32 masters.
+        quantization: of a base that stays frozen: "none", "4bit", "8bit"; "auto" takes what an
+            adapter was trained on, else "none". See `bits_and_bytes`.
         chat_template: Jinja text or file that replaces the tokenizer's.
         trust_remote_code: run model code that comes with the weights.
 
@@ -102,10 +116,15 @@ def load_model(
         source = resolve_source(adapter_base(adapter))
     chosen_device, device_reason = choose_device(device)
     chosen_dtype, dtype_reason = choose_dtype(dtype, chosen_device)
+    held = chosen_dtype if weights == "arithmetic" else torch.float32
+    quantization, held = _quantization(quantization, held, adapter)
     model, notes = _read_weights(
         source,
         attention=check_attention(attention, chosen_device),
         attention_is_free=attention == "auto",
+        held=held,
+        quantization=quantization_settings(quantization, chosen_dtype),
+        device=chosen_device,
         trust_remote_code=trust_remote_code,
     )
     tokenizer, tokenizer_notes = load_tokenizer_with_notes(
@@ -117,7 +136,11 @@ def load_model(
     _check_tied(model, source.name)
     eos_token_ids = _eos_token_ids(model, tokenizer)
     notes += _neutralise_generation_config(model, tokenizer, eos_token_ids)
-    model.to(chosen_device)
+    if quantization == "none":
+        model.to(chosen_device)
+    else:
+        settle_quantized(model, source.name)
+        notes.append(f"base: linear layers in {quantization.removesuffix('bit')} bits, frozen")
     if gradient_checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
         notes.append("gradient checkpointing: on, activations are recomputed")
@@ -133,7 +156,8 @@ def load_model(
         device=chosen_device,
         attention=model.config._attn_implementation,
         report=(
-            f"model: {source.name} ({source.kind}), {_count(model)} parameters, float32 weights",
+            f"model: {source.name} ({source.kind}), {_count(model)} parameters, "
+            f"{str(held).removeprefix('torch.')} weights",
             f"device: {chosen_device} ({device_reason})",
             f"arithmetic: {str(chosen_dtype).removeprefix('torch.')} ({dtype_reason})",
             f"attention: {model.config._attn_implementation}",
@@ -149,18 +173,41 @@ def _holds_tokenizer(source: ModelSource) -> bool:
     return source.kind != "adapter" or (Path(source.location) / "tokenizer.json").is_file()
 
 
+def _quantization(
+    wanted: Quantization | Literal["auto"], held: torch.dtype, adapter: str | None
+) -> tuple[Quantization, torch.dtype]:
+    """How the base is held, and the dtype of what is not quantised: as an adapter was trained."""
+    if wanted not in ("auto", *QUANTIZATIONS):
+        raise ModelError(unknown_name("quantization", wanted, ("auto", *QUANTIZATIONS)))
+    if wanted == "auto":
+        trained_on = None if adapter is None else read_base_quantization(Path(adapter))
+        return ("none", held) if trained_on is None else trained_on
+    return wanted, held
+
+
 def _read_weights(
-    source: ModelSource, *, attention: str, attention_is_free: bool, trust_remote_code: bool
+    source: ModelSource,
+    *,
+    attention: str,
+    attention_is_free: bool,
+    held: torch.dtype,
+    quantization: Any,
+    device: torch.device,
+    trust_remote_code: bool,
 ) -> tuple[Any, list[str]]:
     from transformers import AutoModelForCausalLM
 
     location = str(convert_gguf(source.location)) if source.kind == "gguf" else source.location
+    # Codes are made on the device that will use them; other weights move there when they are whole.
+    placed = {} if quantization is None else {"device_map": {"": device}}
 
     def read(implementation: str) -> tuple[Any, dict[str, Any]]:
         with quiet_transformers():
             model, info = AutoModelForCausalLM.from_pretrained(
                 location,
-                dtype=torch.float32,
+                dtype=held,
+                quantization_config=quantization,
+                **placed,
                 attn_implementation=implementation,
                 trust_remote_code=trust_remote_code,
                 output_loading_info=True,
@@ -263,7 +310,7 @@ def _neutralise_generation_config(
 
 
 def _count(model: Any) -> str:
-    total = sum(parameter.numel() for parameter in model.parameters())
+    total = model.num_parameters()
     return f"{total / 1e9:.2f}B" if total >= 1e9 else f"{total / 1e6:.1f}M"
 
 

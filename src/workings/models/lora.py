@@ -15,10 +15,13 @@ from typing import Any
 import torch
 
 from workings.errors import ModelError
+from workings.models.bits_and_bytes import QUANTIZATIONS, Quantization, quantization_of
 from workings.models.weights import gathered, has_adapter
 
 ADAPTER_CONFIG = "adapter_config.json"
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
+BASE_QUANTIZATION = "base_quantization.json"
+"""Beside an adapter that was trained on a quantised base: how that base was held."""
 
 
 def add_lora(
@@ -54,7 +57,10 @@ def add_lora(
 
 
 def save_adapter(model: Any, folder: Path, *, trained: bool) -> None:
-    """Writes `adapter_config.json` and `adapter_model.safetensors`, and nothing else.
+    """Writes `adapter_config.json` and `adapter_model.safetensors`.
+
+    Where the base is quantised, `base_quantization.json` says how, so that the adapter is put on
+    the base that it was trained on.
 
     Args:
         trained: True once an optimizer step was taken; an adapter tensor that is all zero is then
@@ -85,6 +91,32 @@ def save_adapter(model: Any, folder: Path, *, trained: bool) -> None:
     }
     text = json.dumps(plain, indent=2, sort_keys=True, default=str)
     (folder / ADAPTER_CONFIG).write_text(text + "\n", encoding="utf-8")
+    quantization = quantization_of(model)
+    if quantization != "none":
+        held = str(model.get_input_embeddings().weight.dtype).removeprefix("torch.")
+        record = json.dumps({"quantization": quantization, "dtype": held}, indent=2)
+        (folder / BASE_QUANTIZATION).write_text(record + "\n", encoding="utf-8")
+
+
+def read_base_quantization(folder: Path) -> tuple[Quantization, torch.dtype] | None:
+    """How the base of a saved adapter was held, with the dtype of its other weights; None: whole.
+
+    Raises ModelError for a record that this version does not understand.
+    """
+    file = folder.expanduser() / BASE_QUANTIZATION
+    if not file.is_file():
+        return None
+    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        quantization, dtype = record["quantization"], dtypes[record["dtype"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{file} cannot be read: {error!r}") from error
+    if quantization not in QUANTIZATIONS:
+        raise ModelError(
+            f"{file} has quantization={quantization!r}; expected one of {', '.join(QUANTIZATIONS)}"
+        )
+    return quantization, dtype
 
 
 def load_adapter(model: Any, folder: str | Path, *, trainable: bool = True) -> Any:

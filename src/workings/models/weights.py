@@ -2,7 +2,8 @@
 
 LoRA is merged out of place: the base weights are read, never written, so any number of calls
 leaves them bit-identical. Merging in place and taking the update back out drifts instead (in
-bfloat16 a sixth of the weights change in one round; huggingface/trl 6688).
+bfloat16 a sixth of the weights change in one round; huggingface/trl 6688). A quantised base comes
+dequantised, with the update on top; see `bits_and_bytes` for how exact that is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from workings.errors import ModelError
+from workings.models.bits_and_bytes import dequantized, is_quantized
 
 
 def base_model(policy: Any) -> Any:
@@ -34,13 +36,22 @@ def named_full_weights(policy: Any) -> Iterator[tuple[str, torch.Tensor]]:
     use or copy it before the next optimizer step; a merged one is new memory, freed when the
     caller lets go of it. Sharded tensors are gathered one by one.
 
-    Raises ModelError where merging would not be exact: a quantised base, or an adapter that is
+    Dequantised weights are in the dtype of the embedding.
+
+    Raises ModelError where merging would not be exact: an adapter on the embedding, or one that is
     already merged in place.
     """
     model = base_model(policy)
+
+    def whole(name: str, parameter: torch.Tensor) -> torch.Tensor:
+        if not is_quantized(parameter):
+            return gathered(parameter)
+        layer = model.get_submodule(name.rpartition(".")[0])
+        return dequantized(layer).to(model.get_input_embeddings().weight.dtype)
+
     if not has_adapter(policy):
         for name, parameter in model.named_parameters():
-            yield name, gathered(parameter)
+            yield name, whole(name, parameter)
     else:
         from peft.tuners.lora import LoraLayer
 
@@ -50,15 +61,21 @@ def named_full_weights(policy: Any) -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in model.named_parameters():
             owner, _, leaf = name.rpartition(".base_layer.")
             if owner in layers:
-                tensor = gathered(parameter)
+                tensor = whole(name, parameter)
                 merged = _merged(tensor, layers[owner], owner) if leaf == "weight" else tensor
                 yield f"{owner}.{leaf}", merged
             elif ".lora_" not in name:
-                yield name, gathered(parameter)
-    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
-    for name, tensor in model.state_dict().items():
-        if name not in parameters and ".lora_" not in name:
-            yield name, gathered(tensor)
+                yield name, whole(name, parameter)
+    # Not those of a quantised layer: its scales are part of the weight.
+    for name, buffer in _saved_buffers(model):
+        yield name, gathered(buffer)
+
+
+def _saved_buffers(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    for prefix, module in model.named_modules():
+        for name, buffer in module.named_buffers(prefix=prefix, recurse=False):
+            if name.rpartition(".")[2] not in module._non_persistent_buffers_set:
+                yield name, buffer
 
 
 def merged_state(policy: Any) -> dict[str, torch.Tensor]:
@@ -77,9 +94,9 @@ def _merged(weight: torch.Tensor, layer: Any, name: str) -> torch.Tensor:
     """`weight` plus the update of the active adapters (LoRA, arXiv 2106.09685, eq. 3)."""
     if not weight.is_floating_point():
         raise ModelError(
-            f"{name} holds quantised weights ({weight.dtype}); an adapter cannot be merged into "
-            "them without changing the base",
-            hint="sample with the adapter itself, or load the base unquantised",
+            f"{name} holds weights in codes ({weight.dtype}) of a kind that is not known here; an "
+            "adapter cannot be merged into them",
+            hint="load the base unquantised, or with model.quantization=4bit",
         )
     if layer.merged:
         raise ModelError(

@@ -137,6 +137,7 @@ def train_dpo(
         eps=rates.eps,
         weight_decay=rates.weight_decay,
         offload=rates.offload,
+        offload_gradients=rates.offload_gradients,
     )
     restored = checkpointer.restore(model, optimizer)
     state = restored or TrainerState(kind="dpo")

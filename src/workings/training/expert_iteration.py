@@ -102,6 +102,7 @@ def train_expert_iteration(
         eps=rates.eps,
         weight_decay=rates.weight_decay,
         offload=rates.offload,
+        offload_gradients=rates.offload_gradients,
     )
     restored = checkpointer.restore(model, optimizer)
     state = restored or TrainerState(kind="expert-iteration")

@@ -139,6 +139,7 @@ def open_learner(
             eps=rates.eps,
             weight_decay=rates.weight_decay,
             offload=rates.offload,
+            offload_gradients=rates.offload_gradients,
         ),
         reference=Reference(model) if config.objective.resolve().needs_reference else None,
         layout=choose_layout(model, config.batch.layout, grouped=True),

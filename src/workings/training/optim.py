@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
+from workings.errors import TrainingError
+from workings.models.bits_and_bytes import adamw_8bit
 from workings.training.offloaded_adamw import OffloadedAdamW
 
 Schedule = Literal["constant", "linear", "cosine"]
-OptimizerName = Literal["adamw", "rmsprop"]
+OptimizerName = Literal["adamw", "adamw_8bit", "rmsprop"]
 
 
 def learning_rate_at(
@@ -55,20 +57,37 @@ def build_optimizer(
     eps: float = 1e-8,
     weight_decay: float = 0.0,
     offload: bool = False,
+    offload_gradients: bool = False,
 ) -> torch.optim.Optimizer:
     """The optimizer of a run over the trainable parameters, at a learning rate of 0.
 
-    adamw: see `build_adamw`. rmsprop: torch's, not centred and without momentum; it reads
-    `rmsprop_alpha` and `eps`, and neither decays weights nor offloads its state.
+    adamw: see `build_adamw`. adamw_8bit: the same with moments in 8 bits, over float32 weights
+    (`models.bits_and_bytes`). rmsprop: torch's, not centred and without momentum; it reads
+    `rmsprop_alpha` and `eps`, and does not decay weights. Only adamw offloads.
+
+    Raises ValueError for settings that the optimizer does not read, and TrainingError for weights
+    that it would lose updates of.
     """
+    known = get_args(OptimizerName)
+    if name not in known:
+        raise ValueError(f"unknown optimizer {name!r}; expected {', '.join(known)}")
+    if name != "adamw" and (offload or offload_gradients):
+        raise ValueError(f"{name} with offload={offload or offload_gradients}; not offered")
+    if name == "rmsprop" and weight_decay:
+        raise ValueError(f"rmsprop with weight_decay={weight_decay}; not offered")
     if name == "adamw":
-        return build_adamw(model, betas=betas, eps=eps, weight_decay=weight_decay, offload=offload)
-    if name != "rmsprop":
-        raise ValueError(f"unknown optimizer {name!r}; expected adamw or rmsprop")
-    if weight_decay or offload:
-        raise ValueError(
-            f"rmsprop with weight_decay={weight_decay}, offload={offload}; not offered"
+        return build_adamw(
+            model,
+            betas=betas,
+            eps=eps,
+            weight_decay=weight_decay,
+            offload=offload,
+            offload_gradients=offload_gradients,
         )
+    groups = decayed_groups(model, weight_decay)
+    _refuse_narrow_weights(groups)
+    if name == "adamw_8bit":
+        return adamw_8bit(groups, betas=betas, eps=eps)
     trained = [p for p in model.parameters() if p.requires_grad]
     return torch.optim.RMSprop(trained, lr=0.0, alpha=rmsprop_alpha, eps=eps)
 
@@ -80,23 +99,41 @@ def build_adamw(
     eps: float = 1e-8,
     weight_decay: float = 0.0,
     offload: bool = False,
+    offload_gradients: bool = False,
 ) -> torch.optim.Optimizer:
     """AdamW over the trainable parameters; only matrices decay, biases and norms do not.
 
     The learning rate is set before every step by `learning_rate_at`. `offload` keeps the moments in
-    CPU memory (`offloaded_adamw`), with the same numbers and the same saved state.
+    CPU memory, and float32 masters of bfloat16 weights with them (`offloaded_adamw`); the numbers
+    and the saved state are the same. `offload_gradients` keeps the gradients there too.
     """
-    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-    decay = [p for _, p in named if p.ndim >= 2]
-    rest = [p for _, p in named if p.ndim < 2]
-    groups = [
-        {"params": decay, "weight_decay": weight_decay},
-        {"params": rest, "weight_decay": 0.0},
-    ]
-    trained = [group for group in groups if group["params"]]
+    groups = decayed_groups(model, weight_decay)
     if offload:
-        return OffloadedAdamW(trained, lr=0.0, betas=betas, eps=eps)
-    return torch.optim.AdamW(trained, lr=0.0, betas=betas, eps=eps, fused=True)
+        return OffloadedAdamW(
+            groups, lr=0.0, betas=betas, eps=eps, offload_gradients=offload_gradients
+        )
+    _refuse_narrow_weights(groups)
+    return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=True)
+
+
+def decayed_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """The trainable parameters in groups: matrices decay, biases and norms do not."""
+    trained = [p for p in model.parameters() if p.requires_grad]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in trained if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def _refuse_narrow_weights(groups: list[dict[str, Any]]) -> None:
+    narrow = {p.dtype for group in groups for p in group["params"] if p.dtype.itemsize < 4}
+    if narrow:
+        raise TrainingError(
+            f"the trained weights are {', '.join(map(str, narrow))}; this optimizer would round "
+            "small updates away",
+            hint="load them in float32, or set optimizer.offload=true, which keeps float32 masters",
+        )
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, value: float) -> None:

@@ -82,6 +82,7 @@ def train_sft(
         eps=rates.eps,
         weight_decay=rates.weight_decay,
         offload=rates.offload,
+        offload_gradients=rates.offload_gradients,
     )
     restored = checkpointer.restore(model, optimizer)
     state = restored or TrainerState(kind="sft")

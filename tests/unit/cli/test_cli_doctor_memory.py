@@ -113,3 +113,43 @@ def test_what_only_perhaps_fits_is_a_warning() -> None:
     assert found.status == "warn"
     assert found.remedy is not None
     assert found.remedy.startswith("in this order: model.gradient_checkpointing=true")
+
+
+def run_with(files: ModelFiles, **sections: object) -> GRPOConfig:
+    model = {"name_or_path": files.name, "device": "cpu", "dtype": "bfloat16"}
+    return GRPOConfig.model_validate(
+        {
+            "name": "g",
+            "data": {"train": {"path": "p"}},
+            **sections,
+            "model": {**model, **sections.get("model", {})},  # type: ignore[dict-item]
+        }
+    )
+
+
+def parts(files: ModelFiles, **sections: object) -> tuple[int, int, int]:
+    found, _ = training_memory(
+        files, run_with(files, **sections), longest_prompt=10, longest_row=30
+    )
+    return found.weights, found.gradients, found.optimizer
+
+
+def test_weights_and_states_by_optimizer(files: ModelFiles) -> None:
+    n = files.num_parameters
+    assert parts(files) == (4 * n, 4 * n, 8 * n)
+    assert parts(files, optimizer={"name": "rmsprop"}) == (4 * n, 4 * n, 4 * n)
+    assert parts(files, optimizer={"name": "adamw_8bit"}) == (4 * n, 4 * n, int(2.03125 * n))
+    # On a CPU the masters are in the same memory.
+    assert parts(files, optimizer={"offload": True}) == (2 * n, 4 * n, 12 * n)
+    whole = {"model": {"dtype": "float32"}, "optimizer": {"offload": True}}
+    assert parts(files, **whole) == (4 * n, 4 * n, 8 * n)
+
+
+def test_a_frozen_base_is_held_narrow_or_in_codes(files: ModelFiles) -> None:
+    n = files.num_parameters
+    lora = {"rank": 4, "targets": ("q_proj",)}
+    added = lora_parameters(files, LoraConfig(rank=4, targets=("q_proj",)))
+    assert parts(files, model={"lora": lora}) == (2 * n + 4 * added, 4 * added, 8 * added)
+    codes = sum(i * o for name, i, o in files.linear if name != "lm_head")
+    weights, _, _ = parts(files, model={"lora": lora, "quantization": "4bit"})
+    assert weights == 2 * (n - codes) + 4 * added + int((0.5 + 1 / 64) * codes)

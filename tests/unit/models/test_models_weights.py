@@ -122,7 +122,7 @@ def test_A9c_what_cannot_be_merged_exactly_is_refused() -> None:
     layer = base_model(policy).model.layers[0].self_attn.q_proj
     quantised = torch.zeros(layer.base_layer.weight.shape, dtype=torch.uint8)
     layer.base_layer.weight = torch.nn.Parameter(quantised, requires_grad=False)
-    with pytest.raises(ModelError, match=r"holds quantised weights \(torch\.uint8\)"):
+    with pytest.raises(ModelError, match=r"holds weights in codes \(torch\.uint8\)"):
         dict(named_full_weights(policy))
 
 

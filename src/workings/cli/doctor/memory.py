@@ -12,13 +12,17 @@ from workings.cli.doctor.findings import Finding, fail, ok, warn
 from workings.cli.doctor.model_files import ModelFiles, text_config
 from workings.config.dpo import DPOConfig
 from workings.config.kinds import SamplingRun, TrainingRun
-from workings.config.sections import LoraConfig
+from workings.config.sections import LoraConfig, ModelConfig
 from workings.models.placement import choose_device, choose_dtype
 from workings.objectives.logprobs import DEFAULT_CHUNK_BYTES
 from workings.rollout.select import rows_at_once
 
 WEIGHT_BYTES, GRADIENT_BYTES, ADAMW_BYTES = 4, 4, 8
 """Per parameter: float32 weights and gradients, and AdamW's two float32 states."""
+STATE_BYTES: dict[str, float] = {"adamw": ADAMW_BYTES, "adamw_8bit": 2 + 8 / 256, "rmsprop": 4}
+"""Per trained parameter, on the device; 8 bits have a float32 scale for every 256 moments."""
+CODE_BYTES = {"4bit": 0.5 + 1 / 64, "8bit": 1.0}
+"""Per weight of a quantised layer; 4 bits have an 8-bit scale for every 64."""
 ACTIVATION_FACTOR = 34
 """Bytes per token, layer and unit of width in 16 bit, attention scores left out (Korthikanti et
 al., 2022, "Reducing activation recomputation", arXiv:2205.05198, equation 2)."""
@@ -33,11 +37,12 @@ class MemoryEstimate:
     optimizer: int
     activations: int
     kv_cache: int
+    engine: int = 0
 
     @property
     def lasting(self) -> int:
         """What is held all the time."""
-        return self.weights + self.gradients + self.optimizer
+        return self.weights + self.gradients + self.optimizer + self.engine
 
     @property
     def peak(self) -> int:
@@ -49,7 +54,8 @@ class MemoryEstimate:
         parts = {
             "weights": self.weights,
             "gradients": self.gradients,
-            "AdamW": self.optimizer,
+            "optimizer": self.optimizer,
+            "the engine's weights": self.engine,
             "activations": self.activations,
             "KV cache of sampling": self.kv_cache,
         }
@@ -120,13 +126,39 @@ def training_memory(
         compute_bytes=_compute_bytes(config.model.dtype, config.model.device),
         cached_tokens=cached,
     )
+    on_cuda = choose_device(config.model.device).device.type == "cuda"
+    weights = _held_weights(files, config, added)
     if isinstance(config, DPOConfig) and config.reference == "live" and lora is None:
-        estimate = replace(estimate, weights=2 * estimate.weights)  # the frozen copy
-    if config.optimizer.name == "rmsprop":
-        estimate = replace(estimate, optimizer=estimate.optimizer // 2)  # one state of the two
-    if config.optimizer.offload and choose_device(config.model.device).device.type == "cuda":
-        estimate = replace(estimate, optimizer=0)
+        weights *= 2  # the frozen copy
+    optimizer = int(STATE_BYTES[config.optimizer.name] * trained)
+    if config.optimizer.offload:
+        masters = WEIGHT_BYTES * trained if _is_narrow(config.model) else 0
+        optimizer = 0 if on_cuda else optimizer + masters
+    estimate = replace(estimate, weights=weights, optimizer=optimizer)
+    if config.optimizer.offload_gradients and on_cuda:
+        estimate = replace(estimate, gradients=0)
+    if isinstance(config, SamplingRun) and on_cuda and config.engine.name in ("auto", "paged"):
+        each = _compute_bytes(config.model.dtype, config.model.device)
+        cache = estimate.kv_cache // WEIGHT_BYTES * each
+        estimate = replace(estimate, engine=each * files.num_parameters, kv_cache=cache)
     return estimate, trained
+
+
+def _held_weights(files: ModelFiles, config: TrainingRun | DPOConfig, added: int) -> int:
+    """Bytes of the model's own weights and of the adapters, as `cli.build` has them loaded."""
+    model = config.model
+    frozen = model.lora is not None or model.adapter is not None
+    narrow = _is_narrow(model) and (frozen or config.optimizer.offload)
+    each = 2 if narrow else WEIGHT_BYTES
+    in_codes = 0
+    if model.quantization in CODE_BYTES:
+        in_codes = sum(i * o for name, i, o in files.linear if name != "lm_head")
+    whole = each * (files.num_parameters - in_codes) + WEIGHT_BYTES * added
+    return whole + int(CODE_BYTES.get(model.quantization, 0) * in_codes)
+
+
+def _is_narrow(model: ModelConfig) -> bool:
+    return _compute_bytes(model.dtype, model.device) < WEIGHT_BYTES
 
 
 def memory_finding(estimate: MemoryEstimate, *, device: str, trained: int) -> Finding:
