@@ -17,7 +17,6 @@ import torch
 from workings.config.sections import (
     DataConfig,
     DatasetConfig,
-    EngineConfig,
     GraderConfig,
     ModelConfig,
     RewardConfig,
@@ -38,7 +37,7 @@ from workings.data.shortening import shorten_prompt
 from workings.data.split import take, train_validation_split
 from workings.data.tags import Tags, tag_demonstrations
 from workings.data.templates import PromptTemplate, load_template, tag_template
-from workings.errors import ConfigError, EngineError
+from workings.errors import ConfigError
 from workings.evaluation.evaluate import evaluate
 from workings.evaluation.reports import write_results
 from workings.evaluation.result import EvaluationResult
@@ -48,14 +47,9 @@ from workings.models.load import LoadedModel, load_model
 from workings.models.lora import adapter_base, add_lora
 from workings.models.source import resolve_source
 from workings.models.tokenizer import load_tokenizer
-from workings.models.weights import base_model, has_adapter, named_full_weights
+from workings.models.weights import has_adapter, named_full_weights
 from workings.rewards.reward import Reward, build_reward
 from workings.rollout.engine import Engine, SamplingParams
-from workings.rollout.paged.architecture import architecture_of
-from workings.rollout.paged.engine import PagedEngine
-from workings.rollout.select import choose_engine, rows_at_once
-from workings.rollout.transformers_engine import TransformersEngine
-from workings.rollout.vllm_engine import VLLMEngine
 from workings.seeds import derive_seed
 from workings.tracking.console import ConsoleSink
 from workings.tracking.recorder import Recorder, Sink
@@ -79,6 +73,7 @@ class Policy:
     device: torch.device
     autocast: torch.dtype | None
     report: tuple[str, ...]
+    config: ModelConfig
 
 
 def build_policy(
@@ -127,6 +122,7 @@ def build_policy(
         device=loaded.device,
         autocast=None if loaded.compute_dtype == torch.float32 else loaded.compute_dtype,
         report=tuple(report),
+        config=config,
     )
 
 
@@ -139,54 +135,6 @@ def build_tokenizer(config: ModelConfig) -> Any:
     return load_tokenizer(
         path, chat_template=config.chat_template, trust_remote_code=config.trust_remote_code
     )
-
-
-def build_engine(config: EngineConfig, policy: Policy) -> tuple[Engine, str]:
-    """The engine of a run with the policy's weights, and one line on which and why."""
-    try:
-        architecture_of(policy.model)
-        not_paged = None
-    except EngineError as error:
-        not_paged = error.message
-    choice = choose_engine(config.name, device=str(policy.device), not_paged=not_paged)
-    line = f"engine: {choice.name} ({choice.reason})"
-    if choice.name == "paged":
-        return PagedEngine(
-            policy.model,
-            policy.tokenizer,
-            eos_token_ids=policy.eos_token_ids,
-            max_batch_size=config.max_batch_size,
-            dtype=sampling_dtype(config.dtype, policy),
-            memory_utilization=config.gpu_memory_utilization,
-        ), line
-    if choice.name == "vllm":
-        return VLLMEngine(
-            policy.model,
-            policy.tokenizer,
-            eos_token_ids=policy.eos_token_ids,
-            max_batch_size=rows_at_once(config.max_batch_size, choice.name, policy.device.type),
-            dtype=sampling_dtype(config.dtype, policy),
-            gpu_memory_utilization=config.gpu_memory_utilization,
-            max_model_len=config.max_model_len,
-            enforce_eager=config.enforce_eager,
-            lora_by_adapter=config.lora_by_adapter,
-        ), line
-    return TransformersEngine(
-        policy.model,
-        policy.tokenizer,
-        eos_token_ids=policy.eos_token_ids,
-        max_batch_size=rows_at_once(config.max_batch_size, choice.name, policy.device.type),
-    ), line
-
-
-def sampling_dtype(name: str, policy: Policy) -> torch.dtype:
-    """The dtype of an engine's own weights: as named, or ("auto") what training computes in."""
-    if name != "auto":
-        return {"float32": torch.float32, "bfloat16": torch.bfloat16}[name]
-    if policy.autocast is not None:
-        return policy.autocast
-    dtype: torch.dtype = base_model(policy.model).dtype
-    return dtype
 
 
 def build_sampling(

@@ -14,7 +14,6 @@ from typing import Any
 from workings.cli.build import (
     Policy,
     Prompting,
-    build_engine,
     build_evaluator,
     build_grader,
     build_policy,
@@ -30,6 +29,7 @@ from workings.cli.build import (
     split_demonstrations,
     training_prompting,
 )
+from workings.cli.engines import build_engine
 from workings.cli.folders import model_card, open_folder
 from workings.config.dump import dump_yaml, resolved
 from workings.config.grpo import GRPOConfig

@@ -172,6 +172,12 @@ class EngineConfig(Section):
     lora_by_adapter: bool = Field(
         False, description="vllm: it applies the adapter itself; false sends merged weights."
     )
+    own_process: bool = Field(
+        False, description="Sample in a process of its own, with its own copy of the weights."
+    )
+    device: str | None = Field(
+        None, description="Of that process: cpu, cuda, cuda:1 ...; null is the model's."
+    )
 
     @model_validator(mode="after")
     def _is_here(self) -> EngineConfig:
@@ -191,6 +197,22 @@ class EngineConfig(Section):
                     f"engine.{name}={value} has no effect with engine.name={self.name}",
                     hint=f"leave it at {default}, or set engine.name to {' or '.join(engines)}",
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _process_fits(self) -> EngineConfig:
+        if self.device is not None and not self.own_process:
+            raise ConfigError(
+                f"engine.device={self.device} has no effect: the engine samples in the trainer's "
+                "process, on the model's device",
+                hint="set engine.own_process=true",
+            )
+        if self.own_process and self.lora_by_adapter:
+            raise ConfigError(
+                "engine.lora_by_adapter reads the adapter in the trainer's process, and "
+                "engine.own_process samples in another",
+                hint="set engine.lora_by_adapter=false, which sends merged weights",
+            )
         return self
 
 
