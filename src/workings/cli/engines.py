@@ -60,7 +60,8 @@ class EngineBuild:
     def __call__(self) -> Engine:
         """The engine, with weights that are not yet the trainer's."""
         torch.set_num_threads(self.num_threads)
-        plain = {"adapter": None, "lora": None, "device": only_card(self.device)}
+        device = only_card(self.device)
+        plain = {"adapter": None, "lora": None, "quantization": "none", "device": device}
         model = self.model.model_copy(update=plain)
         return _engine_here(self.engine, build_policy(model, seed=0, trainable=False), alone=True)
 

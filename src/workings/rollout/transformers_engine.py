@@ -15,6 +15,7 @@ import torch
 
 from workings.data.tokenizer import Tokenizer
 from workings.errors import EngineError
+from workings.models.bits_and_bytes import is_quantized, quantization_of
 from workings.models.weights import base_model, has_adapter
 from workings.rollout.causal_model import CausalModel, sampling_mode
 from workings.rollout.engine import Pending, Request, SamplingParams
@@ -67,6 +68,12 @@ class TransformersEngine:
         self._max_batch_size = max_batch_size
         self._copy: SamplingCopy | None = None
         if lowered or share_weights is False:
+            held = quantization_of(base_model(model))
+            if held != "none":
+                raise EngineError(
+                    f"a private copy of a policy whose base is held in {held} cannot be filled",
+                    hint="share the policy's weights, or use engine.name=paged",
+                )
             self._copy = SamplingCopy(model, sampling_dtype if lowered else None)
         module = base_model(model) if self._copy is None else self._copy.module
         self._model: CausalModel | None = CausalModel(module)
@@ -125,7 +132,7 @@ class TransformersEngine:
         """Takes new weights, and their version.
 
         A private copy is filled. Where the weights are the policy's own, the tensors are compared
-        with them by storage (up to the first merged adapter weight, which is new memory by
+        with them by storage (up to the first merged or dequantised weight, which is new memory by
         nature), so that weights of some other model are refused instead of being ignored.
         """
         model = self._ready_model(whole=False)
@@ -182,7 +189,9 @@ class TransformersEngine:
             mine = own.get(name)
             if mine is not None and mine.data_ptr() == tensor.data_ptr():
                 continue
-            if mine is not None and adapted and mine.shape == tensor.shape:
+            if mine is not None and (
+                is_quantized(mine) or (adapted and mine.shape == tensor.shape)
+            ):
                 return
             raise EngineError(
                 f"the engine samples from the policy's own weights, but was given another {name}",
