@@ -52,11 +52,11 @@ def check_one_step_off(objective: ResolvedObjective, engine: EngineConfig) -> No
             hint=f"leave objective.correction out, which takes {STALE_CORRECTION}, or choose "
             "another one",
         )
-    if not engine.own_process:
+    if not engine.own_process and engine.name != "server":
         raise ConfigError(
             f"schedule=one_step_off with engine.name={engine.name}, which samples in the trainer's "
             "process: nothing would be sampled during training, and samples would be stale for "
             "nothing",
             hint="set engine.own_process=true (and engine.device to another card, if there is "
-            "one), or schedule=synchronous",
+            "one), engine.name=server, or schedule=synchronous",
         )
