@@ -42,7 +42,6 @@ START_SECONDS = 90.0
 """Less than this left, and no engine is started."""
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
