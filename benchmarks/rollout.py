@@ -133,6 +133,8 @@ class Measurement:
         self.budget = Budget(given.budget)
         self.sides = [side for side in (PEER, OURS) if given.only in (None, side)]
         self.turns = Turns()
+        self.workers: list[Caller] = []
+        self.failed = False
         self.device: dict[str, Any] = {}
         self.vllm_version = ""
         self.done: dict[str, dict[str, list[Run]]] = {}
@@ -140,7 +142,11 @@ class Measurement:
         self.notes: list[str] = []
 
     def run(self) -> None:
-        """Measures group after group; a worker that fails ends the call, and leaves its rows."""
+        """Measures group after group.
+
+        A side that cannot start is left out; one that fails later ends the call. Rows that were
+        measured stay.
+        """
         shape = None
         try:
             for group in chosen(self.given.cases):
@@ -155,8 +161,8 @@ class Measurement:
                 for case in group:
                     self._measure(case)
         finally:
-            self.turns.close(PEER)
-            self.turns.close(OURS)
+            for worker in self.workers:
+                worker.close()
 
     def _measure(self, case: Case) -> None:
         sides = [side for side in (OURS, PEER) if side in self.sides]
@@ -181,6 +187,7 @@ class Measurement:
             side: Elsewhere(FACTORIES[side], environment=ENVIRONMENT, preload=PRELOADED[side])
             for side in starting
         }
+        self.workers += workers.values()
         self.turns.sleeping = self._write_model(group[0]) < ROOMY_GIB and len(self.sides) > 1
         together = len(self.sides) > 1 and not self.turns.sleeping
         asked = {
@@ -200,10 +207,17 @@ class Measurement:
         shape = group[0].shape
         to_come = [CASES[name] for name in self.given.cases if CASES[name].shape == shape]
         for side in starting:
-            self.turns.rest(timeout=self.budget.left)
-            self.turns.callers[side] = workers[side]
             cases = group if side == PEER else to_come
-            found = workers[side].call("open", cases, settings[side], timeout=self.budget.left)
+            self.turns.rest(timeout=self.budget.left)
+            try:
+                found = workers[side].call("open", cases, settings[side], timeout=self.budget.left)
+            except WorkerFailed as error:
+                print(f"measuring without {side}: {error}", file=sys.stderr, flush=True)
+                self.failed = True
+                self.sides.remove(side)
+                workers[side].close()
+                continue
+            self.turns.callers[side] = workers[side]
             if side == PEER:
                 self.vllm_version = found["vllm"]
                 self._note_settings(peer, asked)
@@ -286,7 +300,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     for line in measurement.rows:
         print(f"{line['name']}: {line['value']:,.0f} {line['unit']} ({line['note']})", flush=True)
-    return 0
+    return 1 if measurement.failed else 0
 
 
 def parser() -> argparse.ArgumentParser:

@@ -336,6 +336,32 @@ def test_a_call_measures_ours_and_writes_the_file(
     assert line["value"] > 0
 
 
+def test_a_side_that_cannot_start_is_left_out(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import rollout
+    from rollout_engines import Ours
+    from workers import Here, WorkerFailed
+
+    class Broken:
+        def open(self, *arguments: Any) -> None:
+            raise WorkerFailed("no such engine")
+
+        def close(self) -> None:
+            pass
+
+    made = SimpleNamespace(Maker=rollout.Maker, Ours=Ours, VLLM=Broken)
+    monkeypatch.setattr(
+        rollout, "Elsewhere", lambda name, **_: Here(getattr(made, name.split(":")[1])())
+    )
+    arguments = ["--cases", "smoke", "--engine", "transformers", "--device", "cpu"]
+    arguments += ["--models", str(tiny.parent), "--out", str(tmp_path / "rollout.json")]
+    assert rollout.main([*arguments, "--repeats", "1"]) == 1
+    assert "measuring without vllm: no such engine" in capsys.readouterr().err
+    [line] = json.loads((tmp_path / "rollout.json").read_text())["results"]
+    assert "peer" not in line
+
+
 def test_no_benchmark_has_the_name_of_a_package_that_transformers_looks_for() -> None:
     """A script's folder comes first on the path, so its files are found before packages."""
     import re
