@@ -195,6 +195,7 @@ def _differentiate(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ..
 
 
 _attention.register_autograd(_differentiate, setup_context=_remember)
+OPERATOR = torch.ops.workings.document_attention.default
 
 
 class _Part:

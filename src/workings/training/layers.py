@@ -1,0 +1,124 @@
+"""How the decoder layers of a policy run in training: what is recomputed, what is compiled.
+
+A layer gets a stand-in for its `forward`, on the instance, so that names of weights, checkpoints
+and the model's class stay what they are. An engine that samples from the same model calls its
+layers with a cache, and then they run as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from workings.errors import ModelError
+from workings.models.weights import base_model
+from workings.training.activation_checkpointing import Checkpointing, Recomputation
+from workings.training.attention import attention_to
+
+CACHES = ("cache", "past_key_values", "layer_past")
+RECOMPILES = 64
+"""Variants of a layer (lengths, modes, masks) that torch compiles before it gives up; it says 8."""
+
+
+def prepare_layers(
+    model: nn.Module, *, checkpointing: Checkpointing = "none", compiled: bool = False
+) -> None:
+    """Make the layers of `model` keep activations as `checkpointing` says, and compile them.
+
+    Called again, the last call counts. Raises ModelError where no layers are found.
+    """
+    layers = decoder_layers(model)
+    for layer in layers:
+        if isinstance(layer.__dict__.get("forward"), LayerForward):
+            layer.forward = layer.__dict__["forward"].own
+    if checkpointing == "none" and not compiled:
+        return
+    if compiled:
+        limits = torch._dynamo.config
+        limits.recompile_limit = max(limits.recompile_limit, RECOMPILES)
+    config = base_model(model).config
+    recomputation = Recomputation(checkpointing, draws=_draws(model))
+    for layer in layers:
+        layer.forward = LayerForward(
+            layer.forward, layer, config=config, recomputation=recomputation, compiled=compiled
+        )
+
+
+def decoder_layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of a causal model, in order."""
+    inner = base_model(model)
+    count = inner.config.num_hidden_layers
+    for module in inner.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return list(module)
+    raise ModelError(
+        f"{type(inner).__name__} has no list of its {count} layers, so they can neither be "
+        "compiled nor computed again",
+        hint="set batch.activation_checkpointing=none and model.kernels=plain",
+    )
+
+
+class LayerForward:
+    """Stands in for the `forward` of one layer; `own` is the layer's."""
+
+    def __init__(
+        self,
+        own: Callable[..., Any],
+        layer: nn.Module,
+        *,
+        config: Any,
+        recomputation: Recomputation,
+        compiled: bool,
+    ) -> None:
+        self.own = own
+        self._layer = layer
+        self._config = config
+        self._recomputation = recomputation
+        self._compiled = compiled
+
+    def __call__(self, *inputs: Any, **settings: Any) -> Any:
+        if settings.get("use_cache") or any(settings.get(name) is not None for name in CACHES):
+            return self.own(*inputs, **settings)
+        if not (torch.is_grad_enabled() and self._layer.training):
+            return self._fast(*inputs, **settings)
+        if self._recomputation.within_compiled and self._compiled:
+            return self._fast_and_recomputed(*inputs, **settings)
+        return self._recomputation.run(self._attending, *inputs, **settings)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> LayerForward:
+        """A copy that belongs to the copy of the layer, which is being made."""
+        return LayerForward(
+            copy.deepcopy(self.own, memo),
+            copy.deepcopy(self._layer, memo),
+            config=copy.deepcopy(self._config, memo),
+            recomputation=copy.deepcopy(self._recomputation, memo),
+            compiled=self._compiled,
+        )
+
+    def _attending(self, *inputs: Any, **settings: Any) -> Any:
+        """The layer with its attention set for documents, in the backward pass too."""
+        with attention_to(settings.get("documents"), self._config):
+            return self._fast(*inputs, **settings)
+
+    @functools.cached_property
+    def _fast(self) -> Callable[..., Any]:
+        return torch.compile(self.own) if self._compiled else self.own
+
+    @functools.cached_property
+    def _fast_and_recomputed(self) -> Callable[..., Any]:
+        """Compiled together with what is computed again, which the compiler then decides."""
+        return torch.compile(functools.partial(self._recomputation.run, self.own))
+
+
+def _draws(model: nn.Module) -> bool:
+    """True where layers draw random numbers in training: any dropout."""
+    settings = base_model(model).config.to_dict()
+    rates = [value for name, value in settings.items() if "drop" in name]
+    return any(isinstance(rate, float) and rate > 0 for rate in rates) or any(
+        isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules()
+    )
