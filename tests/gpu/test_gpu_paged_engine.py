@@ -140,7 +140,7 @@ def test_sleep_returns_the_memory_and_the_graphs_survive() -> None:
     engine.wake()
     assert_same(engine.generate(many, sampling), wanted)
     engine.close()
-    assert torch.cuda.mem_get_info()[0] >= asleep
+    assert torch.cuda.mem_get_info()[0] >= asleep - (64 << 20)  # what torch keeps of the last call
 
 
 def test_memory_is_mapped_at_one_address_and_its_tensor_is_writable() -> None:
