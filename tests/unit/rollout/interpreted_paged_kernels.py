@@ -156,7 +156,7 @@ def compare_samples(
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("parameters", SETTINGS, ids=repr)
-@settings(max_examples=3, deadline=None, derandomize=True)
+@settings(max_examples=2, deadline=None, derandomize=True)
 @given(vocabulary=st.integers(1, 150), seed=seeds, whole=st.booleans(), banning=st.booleans())
 def test_sampling(
     parameters: SamplingParams, vocabulary: int, seed: int, whole: bool, banning: bool
