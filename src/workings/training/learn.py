@@ -142,7 +142,7 @@ def open_learner(
             offload_gradients=rates.offload_gradients,
         ),
         reference=Reference(model) if config.objective.resolve().needs_reference else None,
-        layout=choose_layout(model, config.batch.layout, grouped=True),
+        layout=choose_layout(model, config.batch.layout, grouped=True, autocast=autocast),
         sampling=sampling,
         reward_weights=reward_weights,
         autocast=autocast,
@@ -201,6 +201,7 @@ def pack_batch(
         temperature=learner.sampling.temperature,
         autocast=learner.autocast,
         old=learner.config.updates_per_rollout > 1,
+        first_is_current=learner.config.epochs_per_rollout == 1,
         reference=learner.reference if plan.objective.kl_in == "loss" else None,
     )
 

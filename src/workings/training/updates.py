@@ -136,12 +136,17 @@ def score_updates(
     autocast: torch.dtype | None,
     old: bool,
     reference: Reference | None,
+    first_is_current: bool = False,
 ) -> list[Update]:
-    """The updates with what stays fixed over them: old log-probabilities, and the reference's."""
+    """The updates with what stays fixed over them: old log-probabilities, and the reference's.
+
+    `first_is_current`: the first update is trained once, and with the weights that `model` has now,
+    so that its old log-probabilities are those of its own forward pass and need none before it.
+    """
     result = []
-    for update in updates:
+    for number, update in enumerate(updates):
         batches = update.microbatches
-        if old:
+        if old and not (first_is_current and number == 0):
             batches = score(model, batches, temperature=temperature, autocast=autocast)
         if reference is not None:
             scores = reference.scores(batches, temperature=temperature, autocast=autocast)

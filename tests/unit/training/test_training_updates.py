@@ -395,3 +395,81 @@ def test_grpo_on_policy_is_dr_grpo_bit_for_bit(tmp_path):
         assert same_weights(loops[0].model, other.model)
         for row, same in zip(loops[0].rows, other.rows, strict=True):
             assert (row["loss"], row["grad_norm"]) == (same["loss"], same["grad_norm"])
+
+
+class Passes(torch.nn.Module):
+    """Counts forward passes of a model, with and without gradient."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.trained = self.scored = 0
+        model.model.register_forward_hook(self.count)
+
+    def count(self, *_):
+        if torch.is_grad_enabled():
+            self.trained += 1
+        else:
+            self.scored += 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "scored"),
+    [
+        ({}, 0),  # one update with the weights that sampled: its own forward pass is the old one
+        ({"train_batch_size": 4}, 1),  # two updates: the second's rows, before the first moves them
+        ({"train_batch_size": 4, "epochs_per_rollout": 2}, 2),  # every row is trained again
+        ({"epochs_per_rollout": 2}, 1),
+        ({"objective": {"preset": "grpo", "beta": 0.1}}, 1),  # the reference
+        ({"objective": {"preset": "clip_cov"}}, 1),  # statistics of the whole step
+    ],
+)
+def test_grpo_scores_no_row_that_needs_no_score(settings, scored, tmp_path):
+    loop = Loop(
+        tmp_path,
+        max_steps=1,
+        batch={"skip_zero_advantage": False, "microbatch_tokens": 100_000},
+        **settings,
+    )
+    passes = Passes(loop.model)
+    loop.run()
+    of_the_head = 2  # passes of the check before the first step
+    updates = loop.config.updates_per_rollout
+    assert passes.trained == updates
+    reference = loop.objective.needs_reference  # a copy, whose passes are not this model's
+    assert passes.scored == of_the_head + scored - reference
+
+
+@pytest.mark.parametrize("updates", [2, 3])
+def test_grpo_the_first_update_without_its_score_is_the_same_update(updates, tmp_path):
+    """Its old log-probabilities are those of its own pass, as the scored ones would be."""
+    rows = [
+        TrainRow(
+            key=k,
+            group=k // 2,
+            prompt_ids=[5, 6],
+            response_ids=[10 + k, 20, 30],
+            mask=[True] * 3,
+            advantage=[1.0, -1.0][k % 2],
+        )
+        for k in range(2 * updates)
+    ]
+    model = tiny_model(TOKENIZER, dtype=torch.float64)
+    made = packer(prompts_per_step=updates, train_batch_size=2).updates(rows)
+    assert len(made) == updates
+    settings = {"temperature": 1.0, "autocast": None, "old": True, "reference": None}
+    every = score_updates(made, model, **settings)
+    later = score_updates(made, model, first_is_current=True, **settings)
+    assert later[0].microbatches[0].old_logprobs is None
+    gradients = []
+    for update in (every[0], later[0]):
+        twin = tiny_model(TOKENIZER, dtype=torch.float64)
+        optimizer = torch.optim.SGD(twin.parameters(), lr=0.0)
+        loss = policy_gradient_loss(
+            update.totals, ObjectiveConfig(preset="grpo").resolve(), max_length=16
+        )
+        policy_step(twin, optimizer, update.microbatches, loss, max_grad_norm=0)
+        gradients.append([p.grad for p in twin.parameters()])
+    for first, second in zip(*gradients, strict=True):
+        torch.testing.assert_close(first, second, rtol=0, atol=1e-14)
+    for first, second in zip(every[1:], later[1:], strict=True):
+        assert torch.equal(first.microbatches[0].old_logprobs, second.microbatches[0].old_logprobs)
