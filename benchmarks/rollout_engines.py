@@ -66,6 +66,8 @@ def stairs(num_sequences: int) -> list[int]:
 class Ours:
     """An engine of this package."""
 
+    engine: Any = None
+
     def open(self, cases: Sequence[Case], settings: Mapping[str, Any]) -> dict[str, Any]:
         """Builds the engine and warms it up for the cases."""
         from workings.rollout.engine import Request, SamplingParams
@@ -128,7 +130,8 @@ class Ours:
 
     def close(self) -> None:
         """Gives everything back."""
-        self.engine.close()
+        if self.engine is not None:
+            self.engine.close()
 
 
 def build_engine(*, folder: str, name: str, device: str, share: float) -> tuple[Any, Any]:
@@ -191,6 +194,8 @@ def vllm_sampling(peer: str) -> dict[str, Any]:
 class VLLM:
     """vLLM's offline engine, its core in a process of its own, as it comes."""
 
+    llm: Any = None
+
     def open(self, cases: Sequence[Case], settings: Mapping[str, Any]) -> dict[str, Any]:
         """Builds the engine and warms it up for the cases; says which vLLM it is."""
         from vllm import LLM
@@ -244,5 +249,5 @@ class VLLM:
 
     def close(self) -> None:
         """Ends its processes."""
-        del self.llm
+        self.llm = None
         gc.collect()
