@@ -389,11 +389,16 @@ def build_evaluator(
     folder: Path,
     recorder: Recorder,
     settings: Mapping[str, object],
+    rests: bool = False,
 ) -> Evaluator:
-    """`step -> metrics`: the engine takes the current weights, samples, grades and stores."""
+    """`step -> metrics`: the engine takes the current weights, samples, grades and stores.
+
+    `rests`: it sleeps before and after.
+    """
 
     def evaluate_step(step: int) -> Mapping[str, float]:
         engine.load_weights(step, named_full_weights(policy.model))
+        engine.wake()
         target = folder / "eval" / f"step_{step:06d}"
         result: EvaluationResult = evaluate(
             engine,
@@ -405,6 +410,8 @@ def build_evaluator(
             dataset=dataset,
             folder=target,
         )
+        if rests:
+            engine.sleep()
         write_results(target, result, settings={**settings, "step": step})
         recorder.record(step, result.recorded(prefix=""), prefix="eval")
         return result.metrics

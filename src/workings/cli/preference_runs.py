@@ -85,6 +85,7 @@ def run_dpo(config: DPOConfig, *, resume: str | None = None) -> tuple[TrainResul
             resume=resume,
             save_total_limit=config.checkpoint.save_total_limit,
             keep_best=config.checkpoint.keep_best,
+            at_end=config.checkpoint.at_end,
             model_card=model_card(config, kind=config.kind, base=config.model.name_or_path),
         )
         result = train_dpo(

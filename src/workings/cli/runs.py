@@ -136,6 +136,7 @@ def open_parts(config: TrainingRun, *, resume: str | None, total_steps: int) -> 
             resume=resume,
             save_total_limit=config.checkpoint.save_total_limit,
             keep_best=config.checkpoint.keep_best,
+            at_end=config.checkpoint.at_end,
             model_card=model_card(config, kind=config.kind, base=config.model.name_or_path),
         )
         try:
@@ -191,6 +192,7 @@ def validation_evaluator(
         dataset=name,
         folder=parts.paths.folder,
         recorder=parts.recorder,
+        rests=config.engine.rests and getattr(config, "schedule", "synchronous") == "synchronous",
         settings=evaluation_settings(
             model=config.model.name_or_path,
             template=config.data.template,

@@ -163,6 +163,11 @@ class EngineConfig(Section):
         le=1,
         description="Share of the card for the key-value cache; with vllm, for all that it holds.",
     )
+    sleep: bool = Field(
+        True,
+        description="Give that memory back while the trainer works on the same device, and take it "
+        "again for the next samples.",
+    )
     max_model_len: int | None = Field(
         None, ge=2, description="vllm: most tokens of prompt and completion; null is the model's."
     )
@@ -178,6 +183,12 @@ class EngineConfig(Section):
     device: str | None = Field(
         None, description="Of that process: cpu, cuda, cuda:1 ...; null is the model's."
     )
+
+    @property
+    def rests(self) -> bool:
+        """It sleeps while the trainer works: its memory is of use there."""
+        elsewhere = self.name == "server" or (self.own_process and self.device is not None)
+        return self.sleep and not elsewhere
 
     @model_validator(mode="after")
     def _is_here(self) -> EngineConfig:
@@ -359,6 +370,7 @@ class CheckpointConfig(Section):
     """What is saved, and when."""
 
     every_steps: int = Field(0, ge=0, description="0 saves only at the end and when stopped.")
+    at_end: bool = Field(True, description="Save the last state, and the final model.")
     save_total_limit: int = Field(2, ge=1, description="Older ones are pruned, never the best.")
     keep_best: bool = Field(True, description="Keep the model of the best validation accuracy.")
 

@@ -68,7 +68,8 @@ class Checkpointer:
     """Writes and reads the checkpoints of one run.
 
     `resume` is None for a run from the start, "latest", or the folder of a checkpoint. A damaged
-    checkpoint is refused; with "latest" the one before it is used, and a warning says so.
+    checkpoint is refused; with "latest" the one before it is used, and a warning says so. `at_end`
+    is whether a run's end is saved.
     """
 
     def __init__(
@@ -82,6 +83,7 @@ class Checkpointer:
         resume: str | None = None,
         save_total_limit: int = 2,
         keep_best: bool = True,
+        at_end: bool = True,
         model_card: str = "",
     ) -> None:
         self.paths = paths
@@ -92,6 +94,7 @@ class Checkpointer:
         self._resume = resume
         self._save_total_limit = save_total_limit
         self._keep_best = keep_best
+        self.at_end = at_end
         self._model_card = model_card
         self._saved: TrainerState | None = None
         self._restored_from: Path | None = None

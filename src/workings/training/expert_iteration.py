@@ -126,6 +126,7 @@ def train_expert_iteration(
         if state.step == state.iteration_end:
             clock = Stopwatch()
             engine.load_weights(state.step, named_full_weights(model))
+            engine.wake()
             clock.lap("sync")
             questions, cursor = sampler.next_batch(state.cursor)
             groups = collect_groups(
@@ -136,6 +137,8 @@ def train_expert_iteration(
                 seed=derive_seed(config.seed, "rollout", state.iteration),
                 expected_version=state.step,
             )
+            if config.engine.rests:
+                engine.sleep()
             clock.lap("rollout")
             groups = grade_groups(groups, reward)
             check_grader(groups)

@@ -134,7 +134,11 @@ def train_grpo(
     while state.step < config.max_steps:
         clock = Stopwatch()
         plan = begin_step(wanted, state, seed=config.seed)
+        if config.engine.rests:
+            engine.wake()
         drawn = draw_batch(source, wanted, state, clock)
+        if config.engine.rests:
+            engine.sleep()
         credit = credit_batch(learner, plan, drawn, controllers=state.controllers)
         updates = pack_batch(learner, plan, drawn.groups, credit)
         clock.lap("score")
@@ -163,6 +167,7 @@ def train_grpo(
         if stopping and state.step < config.max_steps:
             raise stopped(stop, state)
 
+    engine.wake()
     measured_at_end = not config.evaluation.at_end or due(state.step, config.evaluation.every_steps)
     return finish_run(
         TrainResult(state=state, evaluation=evaluation),

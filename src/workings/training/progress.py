@@ -69,8 +69,9 @@ def finish_run(
         state = after_evaluation(result.state, evaluation)
         checkpointer.keep_best(state, model)
         result = TrainResult(state=state, evaluation=evaluation)
-    checkpointer.save(result.state, model, optimizer, extra=extra)
-    checkpointer.save_final(model)
+    if checkpointer.at_end:
+        checkpointer.save(result.state, model, optimizer, extra=extra)
+        checkpointer.save_final(model)
     return result
 
 
