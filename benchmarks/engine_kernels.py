@@ -104,7 +104,7 @@ class Report:
     def add(self, name: str, value: float, unit: str, note: str = "") -> None:
         if not self._compiling:
             self.rows.append({"name": name, "value": value, "unit": unit, "note": note})
-            print(f"{name:64s} {value:10.4f} {unit:8s} {note}", flush=True)
+            print(f"{name:64s} {value:10.4g} {unit:8s} {note}", flush=True)
 
     def check(self, name: str, error: float, bound: float) -> None:
         """An error that must not be above its bound; NaN is."""
