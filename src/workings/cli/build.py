@@ -93,7 +93,6 @@ def build_policy(
         device=config.device,
         adapter=config.adapter,
         adapter_trainable=trainable,
-        gradient_checkpointing=config.gradient_checkpointing and trainable,
         weights="arithmetic" if trainable and (frozen_base or masters_elsewhere) else "float32",
         quantization=config.quantization,
         chat_template=config.chat_template,

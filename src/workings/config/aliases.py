@@ -83,6 +83,11 @@ def spell(value: Any) -> str:
 
 
 _SWITCH = {"true": True, "false": False}
+_CHECKPOINTING = (
+    "gradient_checkpointing use_gradient_checkpointing enable_gradient_checkpointing "
+    "model.gradient_checkpointing model.use_gradient_checkpointing "
+    "model.enable_gradient_checkpointing"
+)
 _LUFFY_SWITCHES = (
     *("use_off_policy_loss", "use_off_policy_probs", "prefix_share_across_samples"),
     *("use_sft_multitask_loss", "experience"),
@@ -104,11 +109,6 @@ _EVERY_RUN = {
     **_rows("lora_alpha", "model.lora.alpha"),
     **_rows("lora_dropout", "model.lora.dropout"),
     **_rows("target_modules lora_target_modules", "model.lora.targets"),
-    **_rows(
-        "use_gradient_checkpointing enable_gradient_checkpointing",
-        "model.gradient_checkpointing",
-        {"true": True, "false": False, "unsloth": True},
-    ),
     **_rows(
         "backend inference_backend rollout.name",
         "engine.name",
@@ -165,6 +165,11 @@ _TRAINING = {
     **_rows("max_checkpoints max_optim_to_keep", "checkpoint.save_total_limit"),
     **_rows("load_best_model_at_end", "checkpoint.keep_best", _SWITCH),
     **_rows("micro_batch_size microbatch_size", "batch.microbatch_rows"),
+    **_rows(
+        _CHECKPOINTING,
+        "batch.activation_checkpointing",
+        {"true": "full", "false": "none", "unsloth": "offloaded"},
+    ),
     **_rows("packing", "batch.layout", {"true": "packed", "false": "padded"}),
     **_rows("ppo_max_token_len_per_gpu", "batch.microbatch_tokens"),
     **_rows("per_device_train_batch_size", f"{OLDER}.rows_per_forward"),
@@ -379,6 +384,7 @@ _EVAL = {
     **_rows("prompt_template prompt_name data.template", "template"),
     **_rows("benchmark benchmarks dataset dataset_name val_datasets", "datasets"),
     **_rows("limit max_problems num_examples num_eval_examples", f"{OLDER}.limit"),
+    **_rows(_CHECKPOINTING, "", {ANY: None}),
 }
 
 _SAMPLE = {
@@ -430,7 +436,7 @@ REFUSALS: dict[str, Refusal] = {
     **_refusals(
         "use_unsloth unsloth",
         "Unsloth is not supported: it replaces model code that this package has to know; "
-        "model.lora, model.gradient_checkpointing=true and model.attention=sdpa save memory",
+        "model.lora, batch.activation_checkpointing and model.attention=sdpa save memory",
         "false",
     ),
     **_refusals("fp16", "float16 overflows in training; use model.dtype=bfloat16", "false"),

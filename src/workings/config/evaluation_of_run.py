@@ -28,7 +28,7 @@ def evaluation_of(run: TrainingRun, dataset: DatasetConfig) -> EvalConfig:
         output_dir=run.output_dir,
         seed=run.seed,
         num_threads=run.num_threads,
-        model=run.model.model_copy(update={"gradient_checkpointing": False, "lora": None}),
+        model=run.model.model_copy(update={"lora": None}),
         tracking=run.tracking,
         datasets=(dataset,),
         template=run.data.template,

@@ -41,8 +41,10 @@ class ModelConfig(Section):
         "auto", description="auto is sdpa where the model has it, else eager."
     )
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1 ...")
-    gradient_checkpointing: bool = Field(
-        False, description="Compute activations again in the backward pass: less memory, more time."
+    kernels: Literal["auto", "plain", "liger", "compiled"] = Field(
+        "auto",
+        description="Of the layers in training. plain: transformers' own; liger: fused ones (extra "
+        "cuda); compiled: by torch.compile. auto is liger on a GPU where it knows the model.",
     )
     lora: LoraConfig | None = Field(None, description="Train adapters; null trains everything.")
     quantization: Literal["auto", "none", "4bit", "8bit"] = Field(
@@ -339,6 +341,11 @@ class BatchConfig(Section):
         "auto",
         description="padded: one row each; packed: several in a row; shared_prompt: a group's "
         "prompt once. auto takes the cheapest that the model supports.",
+    )
+    activation_checkpointing: Literal["none", "selective", "full", "offloaded"] = Field(
+        "none",
+        description="Less memory for more time, from left to right. selective computes all but "
+        "matrix products again, full whole layers; offloaded keeps their inputs in CPU memory.",
     )
     skip_zero_advantage: bool = Field(
         True, description="Leave rows that cannot move the weights out of the forward pass."

@@ -37,8 +37,8 @@ class ModelManager:
         if use_unsloth:
             raise ConfigError(
                 "Unsloth is not supported: it replaces model code that this package has to know",
-                hint="model.lora, model.gradient_checkpointing=true and model.attention=sdpa save "
-                "the same memory",
+                hint="model.lora, batch.activation_checkpointing and model.attention=sdpa save the "
+                "same memory",
             )
         self.config = config
         self.seed = seed

@@ -77,7 +77,6 @@ def load_model(
     device: str = "auto",
     adapter: str | None = None,
     adapter_trainable: bool = True,
-    gradient_checkpointing: bool = False,
     weights: Weights = "float32",
     quantization: Quantization | Literal["auto"] = "auto",
     chat_template: str | None = None,
@@ -93,7 +92,6 @@ def load_model(
         device: "auto", "cpu", "cuda", "cuda:1".
         adapter: a LoRA adapter folder to put on the model.
         adapter_trainable: False freezes the adapter, for evaluation.
-        gradient_checkpointing: recompute activations in the backward pass.
         weights: "float32", or "arithmetic" to hold them in the dtype of the arithmetic. The second
             is for weights that are not trained, and for an optimizer that keeps float32 masters.
         quantization: of a base that stays frozen: "none", "4bit", "8bit"; "auto" takes what an
@@ -141,9 +139,6 @@ def load_model(
     else:
         settle_quantized(model, source.name)
         notes.append(f"base: linear layers in {quantization.removesuffix('bit')} bits, frozen")
-    if gradient_checkpointing:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-        notes.append("gradient checkpointing: on, activations are recomputed")
     if adapter is not None:
         model = load_adapter(model, adapter, trainable=adapter_trainable)
         notes.append(f"adapter: {adapter}" + ("" if adapter_trainable else " (frozen)"))

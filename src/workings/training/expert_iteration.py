@@ -35,6 +35,7 @@ from workings.training.checkpointer import Checkpointer
 from workings.training.distributed import Ranks
 from workings.training.forward import check_head, choose_layout
 from workings.training.kept import KeptFiles, keep_right, kept_metrics, kept_rows
+from workings.training.layers import prepare_layers
 from workings.training.metrics import Stopwatch, speed_metrics
 from workings.training.optim import (
     build_optimizer,
@@ -92,7 +93,12 @@ def train_expert_iteration(
     """
     device = next(model.parameters()).device
     check_head(model)
-    layout = choose_layout(model, config.batch.layout, grouped=True)
+    layers = prepare_layers(
+        model,
+        checkpointing=config.batch.activation_checkpointing,
+        kernels=config.model.kernels,
+    )
+    layout = choose_layout(model, config.batch.layout, grouped=True, autocast=autocast)
     rates = config.optimizer
     optimizer = build_optimizer(
         model,
@@ -111,7 +117,7 @@ def train_expert_iteration(
     kept_files.truncate_after(state.step)
     recorder.log(
         f"expert iteration: {config.iterations} rounds of {config.questions_per_iteration} "
-        f"questions x {config.num_generations}; {layout} layout; sampling {sampling}"
+        f"questions x {config.num_generations}; {layout} layout, {layers}; sampling {sampling}"
         + (f"; resumed at step {state.step}, round {state.iteration}" if state.step else "")
     )
     rows: list[TrainRow] = []

@@ -112,7 +112,9 @@ def train_grpo(
     checkpointer.refuse_if_finished(state, done=state.step >= config.max_steps)
     recorder.truncate_after(-1 if restored is None else state.step)
     wanted = config.objective.resolve()
-    recorder.log(f"{wanted.describe()}; {learner.layout} layout; sampling {sampling}")
+    recorder.log(
+        f"{wanted.describe()}; {learner.layout} layout, {learner.layers}; sampling {sampling}"
+    )
     for warning in wanted.warnings():
         recorder.warn(warning)
     record = StepRecord(recorder, learner)

@@ -10,43 +10,70 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
 
 from workings.errors import ModelError
+from workings.models.liger import apply_liger, has_liger, liger_supports
 from workings.models.weights import base_model
 from workings.training.activation_checkpointing import Checkpointing, Recomputation
 from workings.training.attention import attention_to
 
+Kernels = Literal["auto", "plain", "liger", "compiled"]
+TITLES: dict[Kernels, str] = {
+    "plain": "plain layers",
+    "liger": "layers with Liger's kernels",
+    "compiled": "compiled layers",
+}
 CACHES = ("cache", "past_key_values", "layer_past")
 RECOMPILES = 64
 """Variants of a layer (lengths, modes, masks) that torch compiles before it gives up; it says 8."""
 
 
 def prepare_layers(
-    model: nn.Module, *, checkpointing: Checkpointing = "none", compiled: bool = False
-) -> None:
-    """Make the layers of `model` keep activations as `checkpointing` says, and compile them.
+    model: nn.Module, *, checkpointing: Checkpointing = "none", kernels: Kernels = "plain"
+) -> str:
+    """Make the layers of `model` run as asked; what they do then, as text for a log.
 
-    Called again, the last call counts. Raises ModelError where no layers are found.
+    `auto` kernels are Liger's on a GPU, where liger-kernel is installed and knows the model. Called
+    again, the last call counts, but for Liger's kernels, which stay. Raises ModelError where no
+    layers are found, and for kernels that cannot run here.
     """
-    layers = decoder_layers(model)
-    for layer in layers:
+    kernels, text = _choose_kernels(model, kernels)
+    for layer in decoder_layers(model):
         if isinstance(layer.__dict__.get("forward"), LayerForward):
             layer.forward = layer.__dict__["forward"].own
-    if checkpointing == "none" and not compiled:
-        return
-    if compiled:
+    if kernels == "liger":
+        apply_liger(model)
+    elif kernels == "compiled":
         limits = torch._dynamo.config
         limits.recompile_limit = max(limits.recompile_limit, RECOMPILES)
-    config = base_model(model).config
-    recomputation = Recomputation(checkpointing, draws=_draws(model))
-    for layer in layers:
-        layer.forward = LayerForward(
-            layer.forward, layer, config=config, recomputation=recomputation, compiled=compiled
-        )
+    if checkpointing != "none" or kernels == "compiled":
+        config = base_model(model).config
+        recomputation = Recomputation(checkpointing, draws=_draws(model))
+        for layer in decoder_layers(model):
+            layer.forward = LayerForward(
+                layer.forward,
+                layer,
+                config=config,
+                recomputation=recomputation,
+                compiled=kernels == "compiled",
+            )
+    return text if checkpointing == "none" else f"{text}, {checkpointing} activation checkpointing"
+
+
+def _choose_kernels(model: nn.Module, wanted: Kernels) -> tuple[Kernels, str]:
+    """The kernels, and the same in words with the reason where it was left open."""
+    if wanted != "auto":
+        return wanted, TITLES[wanted]
+    if not next(base_model(model).parameters()).is_cuda:
+        return "plain", TITLES["plain"]
+    if liger_supports(model):
+        return "liger", TITLES["liger"]
+    reason = "it does not know the model" if has_liger() else "liger-kernel is not installed"
+    return "plain", f"{TITLES['plain']} ({reason})"
 
 
 def decoder_layers(model: nn.Module) -> list[nn.Module]:

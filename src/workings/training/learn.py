@@ -29,6 +29,7 @@ from workings.training.credit import Credit, assign_credit
 from workings.training.distributed import Ranks
 from workings.training.draw import Drawn
 from workings.training.forward import check_head, choose_layout
+from workings.training.layers import prepare_layers
 from workings.training.optim import (
     build_optimizer,
     learning_rate_at,
@@ -59,6 +60,7 @@ class Learner:
 
     Attributes:
         reference: the policy at the start of the run, where the objective compares with it.
+        layers: how they run, as text.
         reward_weights: of the reward's components, for advantages that weigh them.
         autocast: bfloat16 runs the arithmetic in it; weights stay float32.
     """
@@ -68,6 +70,7 @@ class Learner:
     optimizer: torch.optim.Optimizer
     reference: Reference | None
     layout: Layout
+    layers: str
     sampling: SamplingParams
     reward_weights: Mapping[str, float]
     autocast: torch.dtype | None
@@ -127,6 +130,11 @@ def open_learner(
 ) -> Learner:
     """The learner of a run that begins or resumes; the reference is the model as it is now."""
     check_head(model)
+    layers = prepare_layers(
+        model,
+        checkpointing=config.batch.activation_checkpointing,
+        kernels=config.model.kernels,
+    )
     rates = config.optimizer
     return Learner(
         config=config,
@@ -143,6 +151,7 @@ def open_learner(
         ),
         reference=Reference(model) if config.objective.resolve().needs_reference else None,
         layout=choose_layout(model, config.batch.layout, grouped=True, autocast=autocast),
+        layers=layers,
         sampling=sampling,
         reward_weights=reward_weights,
         autocast=autocast,

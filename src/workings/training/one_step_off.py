@@ -113,7 +113,9 @@ def train_one_step_off(
     checkpointer.refuse_if_finished(state, done=state.step >= config.max_steps)
     recorder.truncate_after(-1 if restored is None else state.step)
     wanted = config.objective.resolve()
-    recorder.log(f"{wanted.describe()}; {learner.layout} layout; sampling {sampling}")
+    recorder.log(
+        f"{wanted.describe()}; {learner.layout} layout, {learner.layers}; sampling {sampling}"
+    )
     recorder.log("schedule one_step_off: samples are one version behind the weights they train")
     for warning in wanted.warnings():
         recorder.warn(warning)

@@ -17,6 +17,7 @@ from workings.tracking.recorder import Recorder
 from workings.training.checkpointer import Checkpointer
 from workings.training.distributed import Ranks
 from workings.training.forward import check_head, choose_layout
+from workings.training.layers import prepare_layers
 from workings.training.metrics import speed_metrics
 from workings.training.optim import (
     build_optimizer,
@@ -68,7 +69,12 @@ def train_sft(
     ranks = ranks or Ranks()
     device = next(model.parameters()).device
     check_head(model)
-    layout = choose_layout(model, config.batch.layout, grouped=False)
+    layers = prepare_layers(
+        model,
+        checkpointing=config.batch.activation_checkpointing,
+        kernels=config.model.kernels,
+    )
+    layout = choose_layout(model, config.batch.layout, grouped=False, autocast=autocast)
     num_steps = (
         examples.num_batches(config.epochs) if config.max_steps is None else config.max_steps
     )
@@ -94,7 +100,8 @@ def train_sft(
     checkpointer.refuse_if_finished(state, done=finished())
     recorder.truncate_after(-1 if restored is None else state.step)
     recorder.log(
-        f"sft: {len(examples)} rows, {num_steps} steps of {config.batch_size}, {layout} layout"
+        f"sft: {len(examples)} rows, {num_steps} steps of {config.batch_size}, {layout} layout, "
+        + layers
         + (f", resumed at step {state.step}" if state.step else "")
     )
     evaluation: Mapping[str, float] = {}

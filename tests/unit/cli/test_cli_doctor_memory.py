@@ -112,7 +112,7 @@ def test_what_only_perhaps_fits_is_a_warning() -> None:
     found = memory_finding(estimate, device="cpu", trained=5)
     assert found.status == "warn"
     assert found.remedy is not None
-    assert found.remedy.startswith("in this order: model.gradient_checkpointing=true")
+    assert found.remedy.startswith("in this order: batch.activation_checkpointing=full")
 
 
 def run_with(files: ModelFiles, **sections: object) -> GRPOConfig:

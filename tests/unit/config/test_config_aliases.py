@@ -39,8 +39,6 @@ lora_alpha=32                           model.lora.alpha=32
 lora_dropout=0.05                       model.lora.dropout=0.05
 target_modules=[q_proj,v_proj]          model.lora.targets=['q_proj','v_proj']
 lora_target_modules=[q_proj]            model.lora.targets=['q_proj']
-use_gradient_checkpointing=unsloth      model.gradient_checkpointing=True
-enable_gradient_checkpointing=true      model.gradient_checkpointing=True
 backend=hf                              engine.name='transformers'
 backend="hf"                            engine.name='transformers'
 backend=vllm                            engine.name='vllm'
@@ -100,6 +98,12 @@ train_validation_split=0.9              data.validation_fraction=0.1
 prompt_template=think                   data.template='think'
 prompt_name=think                       data.template='think'
 length_percentile=90                    data.prompt_length_percentile=90
+use_gradient_checkpointing=unsloth      batch.activation_checkpointing='offloaded'
+enable_gradient_checkpointing=true      batch.activation_checkpointing='full'
+gradient_checkpointing=false            batch.activation_checkpointing='none'
+model.gradient_checkpointing=true       batch.activation_checkpointing='full'
+model.use_gradient_checkpointing=false  batch.activation_checkpointing='none'
+model.enable_gradient_checkpointing=True  batch.activation_checkpointing='full'
 val_every_steps=50                      evaluation.every_steps=50
 eval_steps=50                           evaluation.every_steps=50
 eval_every=50                           evaluation.every_steps=50
@@ -349,6 +353,9 @@ limit=10                                datasets=[{'path':'a','limit':10}]
 max_problems=10                         datasets=[{'path':'a','limit':10}]
 num_examples=10                         datasets=[{'path':'a','limit':10}]
 num_eval_examples=10                    datasets=[{'path':'a','limit':10}]
+model.gradient_checkpointing=true       -
+model.use_gradient_checkpointing=true   -
+model.enable_gradient_checkpointing=true  -
 """
 
 # In a group of eight with one row of a teacher, as in LUFFY's scripts.

@@ -20,7 +20,7 @@ def _run(kind: str, **data: Any) -> SFTConfig | GRPOConfig:
         {
             "name": "r",
             "seed": 5,
-            "model": {"name_or_path": "m", "lora": {}, "gradient_checkpointing": True},
+            "model": {"name_or_path": "m", "lora": {}},
             "data": {"train": {"path": "rows", "limit": 9}, "template": "own", **data},
             "evaluation": {"limit": 3, "num_samples": 2, "sampling": {"max_tokens": 7}},
             "reward": {"name": "tags"},

@@ -36,8 +36,8 @@ def _explain(values: dict[str, Any], kind: str) -> str:
             "trained_tokens='some'; expected one of completion, assistant, all",
         ),
         (
-            {"model": {"name_or_path": "m", "gradient_checkpointing": "maybe"}},
-            "model.gradient_checkpointing='maybe'; expected true or false",
+            {"model": {"name_or_path": "m", "trust_remote_code": "maybe"}},
+            "model.trust_remote_code='maybe'; expected true or false",
         ),
         ({"optimizer": {"betas": [0.9]}}, "optimizer.betas=[0.9]; expected a list of 2 numbers"),
         (

@@ -11,6 +11,7 @@ import torch
 
 from tiny import tiny_model, tiny_tokenizer
 from workings.errors import ModelError
+from workings.models import liger
 from workings.models.lora import add_lora
 from workings.models.weights import named_full_weights
 from workings.objectives.reductions import StepTotals
@@ -123,7 +124,7 @@ def test_names_classes_and_weights_stay_what_they_are():
     model = tiny_model(TOKENIZER)
     kinds = [type(module) for module in model.modules()]
     before = dict(named_full_weights(model))
-    prepare_layers(model, checkpointing="full", compiled=True)
+    prepare_layers(model, checkpointing="full", kernels="compiled")
     assert [type(module) for module in model.modules()] == kinds
     after = dict(named_full_weights(model))
     assert before.keys() == after.keys() == model.state_dict().keys() - {"lm_head.weight"}
@@ -164,7 +165,7 @@ def test_sampling_with_a_cache_leaves_layers_as_they_are(how, monkeypatch):
     model = tiny_model(TOKENIZER)
     ids = torch.tensor([[1, 2, 3]])
     want = model.generate(ids, max_new_tokens=4, do_sample=False)
-    prepare_layers(model, checkpointing=how, compiled=True)
+    prepare_layers(model, checkpointing=how, kernels="compiled")
     monkeypatch.setattr(torch, "compile", None)  # would raise if it were called
     assert torch.equal(model.generate(ids, max_new_tokens=4, do_sample=False), want)
 
@@ -180,7 +181,7 @@ def test_compiled_layers_give_the_same_gradients(how, monkeypatch):
     torch._dynamo.utils.counters.clear()
     want = gradients(tiny_model(TOKENIZER, dtype=torch.float64), layout="documents")
     model = tiny_model(TOKENIZER, dtype=torch.float64)
-    prepare_layers(model, checkpointing=how, compiled=True)
+    prepare_layers(model, checkpointing=how, kernels="compiled")
     assert_same(gradients(model, layout="documents"), want)
     # All layers share what was compiled, and other lengths compile it once more.
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
@@ -203,3 +204,20 @@ def test_offloaded_inputs_that_are_never_fetched_are_let_go():
     assert inputs.get(last).tolist() == [2, 2, 2]
     assert inputs.get(kept).tolist() == [1, 1, 1]
     assert len(inputs._order) == 2
+
+
+def test_kernels_are_chosen_and_named(monkeypatch):
+    model = tiny_model(TOKENIZER)
+    assert prepare_layers(model, kernels="auto") == "plain layers"
+    text = "compiled layers, full activation checkpointing"
+    assert prepare_layers(model, kernels="compiled", checkpointing="full") == text
+    monkeypatch.setattr(liger, "has_liger", lambda: False)
+    with pytest.raises(ModelError, match="needs liger-kernel, which is not installed"):
+        prepare_layers(model, kernels="liger")
+    monkeypatch.setattr(liger, "has_liger", lambda: True)
+    monkeypatch.setattr(liger, "liger_supports", lambda model: False)
+    with pytest.raises(ModelError, match="no kernels for the family llama"):
+        prepare_layers(model, kernels="liger")
+    monkeypatch.setattr(liger, "liger_supports", lambda model: True)
+    with pytest.raises(ModelError, match="need a CUDA device; the model is on cpu"):
+        prepare_layers(model, kernels="liger")

@@ -467,22 +467,6 @@ def test_bfloat16_runs_as_autocast_over_float32_weights():
     )
 
 
-def test_gradient_checkpointing_changes_nothing():
-    rows = make_rows()
-    results = []
-    for checkpointing in (False, True):
-        model = tiny_model(TOKENIZER, dtype=torch.float64)
-        if checkpointing:
-            # transformers 5.24 renamed it; both versions are supported
-            name = "activation_checkpointing_enable"
-            getattr(model, name, model.gradient_checkpointing_enable)()
-        loss = loss_for("grpo", step_totals(rows, Ranks()))
-        policy_step(model, build_adamw(model), pack(rows, **CUTS["packed"]), loss, max_grad_norm=0)
-        results.append([p.grad for p in model.parameters()])
-    for first, second in zip(*results, strict=True):
-        torch.testing.assert_close(first, second, rtol=0, atol=1e-12)
-
-
 def test_an_empty_prompt_is_refused():
     row = replace(make_rows()[0], prompt_ids=[])
     with pytest.raises(DataError, match="row 0 has an empty prompt"):

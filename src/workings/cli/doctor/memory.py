@@ -122,7 +122,7 @@ def training_memory(
         trained=trained,
         added=added,
         forward_tokens=max(longest_row, min(config.batch.microbatch_tokens, rows * longest_row)),
-        checkpointing=config.model.gradient_checkpointing,
+        checkpointing=config.batch.activation_checkpointing in ("full", "offloaded"),
         compute_bytes=_compute_bytes(config.model.dtype, config.model.device),
         cached_tokens=cached,
     )
@@ -173,7 +173,7 @@ def memory_finding(estimate: MemoryEstimate, *, device: str, trained: int) -> Fi
     if trained:
         text += f". {trained:,} parameters are trained"
         remedy = (
-            "in this order: model.gradient_checkpointing=true, a lower batch.microbatch_tokens, "
+            "in this order: batch.activation_checkpointing=full, a lower batch.microbatch_tokens, "
             "model.lora.rank=32, a smaller model"
         )
     if estimate.lasting > total:
