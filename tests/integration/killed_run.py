@@ -2,6 +2,7 @@
 
 python killed_run.py forward 7 grpo -c grpo ...     at the 7th forward pass of training
 python killed_run.py sample 3 grpo -c grpo ...      at the 3rd batch that is sampled
+python killed_run.py collect 4 grpo -c grpo ...    at the 4th batch that is waited for (own process)
 python killed_run.py saved 2 sft -c sft ...         right after the 2nd checkpoint is written
 python killed_run.py saving 2 sft -c sft ...        while the 2nd checkpoint is being written
 """
@@ -13,6 +14,7 @@ import signal
 import sys
 
 from workings.cli.main import main
+from workings.rollout.process_engine import ProcessEngine
 from workings.rollout.transformers_engine import TransformersEngine
 from workings.training import checkpointer, step
 
@@ -40,6 +42,8 @@ if __name__ == "__main__":
         step.response_scores = killing(step.response_scores, at)
     elif moment == "sample":
         TransformersEngine.submit = killing(TransformersEngine.submit, at)
+    elif moment == "collect":
+        ProcessEngine.collect = killing(ProcessEngine.collect, at)
     elif moment == "saved":
         checkpointer.Checkpointer.save = killing(checkpointer.Checkpointer.save, at, after=True)
     elif moment == "saving":

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
-from tiny_runs import LORA, dpo_arguments, expert_arguments, grpo_arguments, sft_arguments
+from tiny_runs import (
+    LORA,
+    dpo_arguments,
+    expert_arguments,
+    grpo_arguments,
+    one_step_off_arguments,
+    sft_arguments,
+)
 
 from tiny import save_tiny
 from workings.cli.main import main
@@ -22,6 +29,7 @@ EXACT = ("train/learning_rate", "train/loss", "train/grad_norm", "train/epoch", 
 KINDS = {
     "sft": sft_arguments,
     "grpo": grpo_arguments,
+    "ahead": one_step_off_arguments,
     "sft-lora": lambda model, output, **kw: sft_arguments(model, output, LORA, **kw),
     "dpo": dpo_arguments,
     "dpo-lora": lambda model, output, **kw: dpo_arguments(model, output, LORA, **kw),
@@ -102,6 +110,7 @@ def same_end(first, second):
             for rollout, again in zip(group.rollouts, other.rollouts, strict=True):
                 assert list(rollout.ids) == list(again.ids)
                 assert rollout.reward == again.reward
+                assert rollout.weight_version == again.weight_version
 
 
 @pytest.mark.parametrize(
@@ -113,6 +122,12 @@ def same_end(first, second):
         ("grpo", "saved", 1),  # between two steps
         ("grpo", "saving", 2),  # while a checkpoint is written
         ("grpo-lora", "forward", 48 + 8 + 3),
+        # The next batch sampled ahead, in another process; a checkpoint is two files of tensors.
+        ("ahead", "forward", 48 + 8 + 3),  # in mid-accumulation, while the engine samples
+        pytest.param("ahead", "collect", 4, marks=pytest.mark.slow),  # while it is waited for
+        pytest.param("ahead", "saved", 1, marks=pytest.mark.slow),  # with the batch ahead stored
+        # While the batch ahead of the second checkpoint is written.
+        pytest.param("ahead", "saving", 4, marks=pytest.mark.slow),
         # SFT: 4 microbatches a step, 3 steps an epoch.
         ("sft", "forward", 4 * 4 + 3),  # in mid-accumulation
         ("sft", "forward", 4 * 6 + 1),  # at an epoch boundary, before the third epoch's first step

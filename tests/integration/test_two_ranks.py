@@ -6,6 +6,7 @@ this process with a single `Ranks()`, and the two have to agree.
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import time
 from collections import Counter
@@ -33,6 +34,7 @@ from workings import (
     SamplingParams,
     ScriptedEngine,
     StopRequest,
+    TransformersEngine,
     build_adamw,
     compose,
     encode_demonstrations,
@@ -41,6 +43,7 @@ from workings import (
     load_template,
     pack,
     policy_step,
+    read_metrics,
     score,
     sft_loss,
     step_totals,
@@ -51,9 +54,10 @@ from workings import (
 from workings.config.objective import PRESETS
 from workings.config.objective_settings import ObjectiveConfig
 from workings.data.sampler import rank_share
-from workings.errors import TrainingError
+from workings.errors import StoppedBySignal, TrainingError
 from workings.training.distributed import Ranks, Totals, average_gradients, merge_totals
 from workings.training.join import join_ranks
+from workings.training.one_step_off import train_one_step_off
 from workings.training.packing import MicroBatch, TrainRow
 from workings.training.policy_loss import policy_gradient_loss
 from workings.training.updates import Update, step_statistics
@@ -509,6 +513,116 @@ def test_a18b_ranks_with_different_numbers_of_groups_make_as_many_updates(
     """Odd batches in one update, in updates of one group (one rank is idle), and of two."""
     answers = pool.run(on_rank_grpo, str(tmp_path), num_prompts, train_batch_size)
     assert sum(len(groups) for groups, _ in answers) == 2 * num_prompts
+
+
+class StoppingRecorder(Recorder):
+    """Asks for a stop in one step, on one rank."""
+
+    stop_at: tuple[int, StopRequest] | None = None
+
+    def record_rollouts(self, step: int, groups: Any, *, advantages: Any = None) -> None:
+        if self.stop_at is not None and step == self.stop_at[0]:
+            self.stop_at[1].request()
+        super().record_rollouts(step, groups, advantages=advantages)
+
+
+def prefers_low_ids(prompts: Any, completions: Any, answer: Any, completion_ids: Any) -> Any:
+    return [-sum(ids) / len(ids) / 100 for ids in completion_ids]
+
+
+def on_rank_one_step_off(
+    ranks: Ranks, folder: str, stop_at: int | None = None, resume: str | None = None
+) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """Weights and metrics of a run that samples ahead, five prompts a step; maybe stopped."""
+    config = compose(
+        ["quickstart"],
+        [
+            *("model.name_or_path=tiny", "max_steps=4", "num_generations=4", "prompts_per_step=5"),
+            *("train_batch_size=20", "batch.microbatch_rows=2", "evaluation.every_steps=0"),
+            *("schedule=one_step_off", "engine.own_process=true", "checkpoint.every_steps=0"),
+            *("optimizer.learning_rate=0.02", "optimizer.warmup_steps=0", "seed=3"),
+        ],
+        kind="grpo",
+    )
+    problems = load_problems(
+        "arithmetic", options={"num_problems": 20, "terms": 2, "operands": [1, 9]}
+    ).items
+    model, path = tiny_model(TOKENIZER, dtype=torch.float64), Path(folder) / str(ranks.rank)
+    stop = StopRequest()
+    with StoppingRecorder(path) as recorder:
+        # The last rank is asked to stop, and all of them do.
+        if stop_at is not None and ranks.rank == ranks.size - 1:
+            recorder.stop_at = (stop_at, stop)
+        with contextlib.suppress(StoppedBySignal):
+            train_one_step_off(
+                config,  # type: ignore[arg-type]
+                model=model,
+                engine=TransformersEngine(model, TOKENIZER, eos_token_ids=[TOKENIZER.eos_token_id]),
+                sampler=PromptSampler(
+                    encode_prompts(problems, THINK, TOKENIZER).items,
+                    prompts_per_step=5,
+                    seed=0,
+                    rank=ranks.rank,
+                    num_ranks=ranks.size,
+                ),
+                sampling=SamplingParams(max_tokens=6),
+                reward=Reward(
+                    settings={},
+                    components=(Component(name="low_ids", function=prefers_low_ids),),
+                    gold_fault=lambda gold: None,
+                ),
+                recorder=recorder,
+                checkpointer=Checkpointer(
+                    RunPaths(folder=path),
+                    TOKENIZER,
+                    recorder,
+                    kind="grpo",
+                    config_text="",
+                    resume=resume,
+                ),
+                stop=stop,
+                ranks=ranks,
+            )
+    weights = {n: p.detach().numpy().copy() for n, p in model.named_parameters()}
+    return weights, read_metrics(path / "metrics.jsonl")
+
+
+def assert_same_run(wanted: dict[str, np.ndarray], got: dict[str, np.ndarray]) -> None:
+    start = dict(tiny_model(TOKENIZER, dtype=torch.float64).named_parameters())
+    for name, weight in wanted.items():
+        moved = np.abs(weight - start[name].detach().numpy()).max()
+        assert np.abs(got[name] - weight).max() < 1e-6 * moved, name
+
+
+def test_one_step_off_on_two_ranks_is_the_run_of_one(pool: RankPool, tmp_path: Path) -> None:
+    wanted, rows = on_rank_one_step_off(Ranks(), str(tmp_path / "alone"))
+    assert [row["train/weight_version_lag"] for row in rows] == [0.0, 1.0, 1.0, 1.0]
+    assert rows[2]["train/mismatch_kl"] > 1e-4
+    for weights, metrics in pool.run(on_rank_one_step_off, str(tmp_path / "two")):
+        assert_same_run(wanted, weights)
+        for row, other in zip(rows, metrics, strict=True):
+            assert row["train/weight_version_lag"] == other["train/weight_version_lag"]
+            for name in ("loss", "grad_norm", "mismatch_kl", "mismatch_ratio/mean"):
+                assert other[f"train/{name}"] == pytest.approx(
+                    row[f"train/{name}"], rel=1e-6, abs=1e-12
+                )
+
+
+def test_one_step_off_on_two_ranks_resumes_exactly(pool: RankPool, tmp_path: Path) -> None:
+    """The main rank's checkpoint has the parts of both; another number of ranks shares them out."""
+    straight = pool.run(on_rank_one_step_off, str(tmp_path / "straight"))
+    stopped = pool.run(on_rank_one_step_off, str(tmp_path / "cut"), 2)
+    assert [len(rows) for _, rows in stopped] == [2, 2]
+    checkpoint = str(tmp_path / "cut/0/checkpoints/step_000002")
+    resumed = pool.run(on_rank_one_step_off, str(tmp_path / "cut"), None, checkpoint)
+    for (weights, rows), (others, other_rows) in zip(straight, resumed, strict=True):
+        assert all(np.array_equal(weights[name], others[name]) for name in weights)
+        for row, other in zip(rows, other_rows, strict=True):
+            for name in ("loss", "grad_norm", "mismatch_kl", "reward", "weight_version_lag"):
+                assert row[f"train/{name}"] == other[f"train/{name}"]
+    alone, rows = on_rank_one_step_off(Ranks(), str(tmp_path / "alone"), None, checkpoint)
+    assert_same_run(straight[0][0], alone)
+    assert [row["train/weight_version_lag"] for row in rows] == [1.0, 1.0]
 
 
 # ------------------------------------------------------------------------------ when a rank fails

@@ -33,6 +33,12 @@ def grpo_arguments(model: Path, output: Path, *more: str, name: str = "grpo") ->
     ]
 
 
+def one_step_off_arguments(model: Path, output: Path, *more: str, name: str = "ahead") -> list[str]:
+    """The same with the next batch sampled during training, by a process of its own."""
+    ahead = ("schedule=one_step_off", "engine.own_process=true")
+    return grpo_arguments(model, output, *ahead, *more, name=name)
+
+
 def sft_arguments(model: Path, output: Path, *more: str, name: str = "sft") -> list[str]:
     """`workings sft` with nine steps of eight rows; three of them make an epoch."""
     return [

@@ -43,6 +43,11 @@ class PromptSampler:
         """Prompts in one epoch."""
         return len(self._prompts)
 
+    @property
+    def prompts(self) -> Sequence[Prompt]:
+        """All that are drawn from, by every rank."""
+        return self._prompts
+
     def epoch_of(self, cursor: int) -> float:
         """Epochs that `cursor` stands for, with the fraction of the current one."""
         return cursor / len(self._prompts)

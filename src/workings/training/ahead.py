@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from workings.config.objective_settings import ResolvedObjective
+from workings.data.sampler import rank_share
 from workings.rollout.engine import Pending
 from workings.rollout.stored_groups import groups_from_state, groups_to_state
 from workings.training.draw import Collected, collect_batch
@@ -15,7 +17,7 @@ from workings.training.metrics import Stopwatch
 from workings.training.sampling_plan import SamplingPlan, plan_sampling
 from workings.training.source import Source
 from workings.training.state import TrainerState
-from workings.types import Prompt
+from workings.types import RolloutGroup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +53,21 @@ def arrived(
 
 
 def ahead_to_state(source: Source, collected: Collected) -> dict[str, Any]:
-    """A batch that has arrived, as plain values: its weights are gone when a run resumes."""
+    """A batch that has arrived, as tensors and plain values: its weights are gone after a resume.
+
+    The parts of all ranks, so that whichever of them writes a checkpoint has the whole batch.
+    """
     greedy = collected.greedy
+    part = {
+        "groups": groups_to_state(collected.groups),
+        "greedy": None if greedy is None else groups_to_state(greedy),
+        "metrics": dict(collected.metrics),
+    }
     return {
         "asked": _fingerprint(source, collected.plan),
         "cursor": collected.cursor,
-        "groups": groups_to_state(collected.groups),
         "graded": collected.graded,
-        "greedy": None if greedy is None else groups_to_state(greedy),
-        "metrics": dict(collected.metrics),
+        "parts": source.ranks.all_objects(part),
     }
 
 
@@ -71,14 +79,14 @@ def take_up(
     stored: Mapping[str, Any] | None,
     warn: Callable[[str], None],
 ) -> Collected | None:
-    """The batch that a checkpoint keeps for the step after `state`.
+    """This rank's part of the batch that a checkpoint keeps for the step after `state`.
 
     None where it keeps none (it ended a run, or one that does not sample ahead), or one that other
     settings asked for, which would be trained as what it is not; `warn` is told which.
     """
     if stored is None:
         warn(
-            "the checkpoint keeps no batch that was sampled ahead; its weights sample the next one"
+            "the checkpoint keeps no batch that was sampled ahead; its weights sample the next"
         )
         return None
     plan = plan_sampling(source, objective, state)
@@ -88,23 +96,27 @@ def take_up(
             "settings say now; the weights of the checkpoint sample it again"
         )
         return None
-    prompts: dict[str, Prompt] = {}
-    cursor = state.cursor
-    while cursor < stored["cursor"]:
-        batch, cursor = source.sampler.next_batch(cursor)
-        prompts |= {prompt.problem.id: prompt for prompt in batch}
-    greedy = stored["greedy"]
+    prompts = {prompt.problem.id: prompt for prompt in source.sampler.prompts}
+
+    def own(name: str) -> list[RolloutGroup]:
+        parts = [groups_from_state(part[name], prompts) for part in stored["parts"]]
+        if len(parts) == source.ranks.size:
+            return parts[source.ranks.rank]
+        return rank_share([*chain(*parts)], rank=source.ranks.rank, num_ranks=source.ranks.size)
+
+    first = stored["parts"][0]
     return Collected(
         plan=plan,
         cursor=stored["cursor"],
-        groups=groups_from_state(stored["groups"], prompts),
+        groups=own("groups"),
         graded=stored["graded"],
-        greedy=None if greedy is None else groups_from_state(greedy, prompts),
-        metrics=stored["metrics"],
+        greedy=None if first["greedy"] is None else own("greedy"),
+        metrics=stored["parts"][source.ranks.rank % len(stored["parts"])]["metrics"],
     )
 
 
 def _fingerprint(source: Source, plan: SamplingPlan) -> str:
-    """Of everything that decides what a batch holds, the weights aside."""
-    asked = (plan.step, plan.asked.requests, source.sampling, dict(source.reward.settings))
+    """Of everything that decides what the batch of all ranks holds, the weights aside."""
+    requests = [*chain(*source.ranks.all_objects(plan.asked.requests))]
+    asked = (plan.step, requests, source.sampling, dict(source.reward.settings))
     return hashlib.sha256(repr(asked).encode()).hexdigest()
