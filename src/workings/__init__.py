@@ -67,7 +67,9 @@ _PUBLIC: dict[str, str] = {
     "Request": "workings.rollout.engine",
     "SamplingParams": "workings.rollout.engine",
     "ScriptedEngine": "workings.rollout.scripted",
+    "ServerEngine": "workings.rollout.server_engine",
     "TransformersEngine": "workings.rollout.transformers_engine",
+    "VLLMEngine": "workings.rollout.vllm_engine",
     "collect_groups": "workings.rollout.collect",
     "mix_demonstrations": "workings.rollout.mix",
     # grading
@@ -231,7 +233,9 @@ __all__ = [  # noqa: RUF022 - the order of the table above
     "Request",
     "SamplingParams",
     "ScriptedEngine",
+    "ServerEngine",
     "TransformersEngine",
+    "VLLMEngine",
     "collect_groups",
     "mix_demonstrations",
     "Grader",
@@ -344,7 +348,9 @@ if TYPE_CHECKING:
     from workings.rollout.paged.engine import PagedEngine
     from workings.rollout.replay import ReplayBuffer
     from workings.rollout.scripted import ScriptedEngine
+    from workings.rollout.server_engine import ServerEngine
     from workings.rollout.transformers_engine import TransformersEngine
+    from workings.rollout.vllm_engine import VLLMEngine
     from workings.tracking.jsonl import read_metrics
     from workings.tracking.recorder import Recorder
     from workings.training.checkpointer import Checkpointer, RunPaths

@@ -94,7 +94,9 @@ PUBLIC = (
     ),
     *(
         "ScriptedEngine",
+        "ServerEngine",
         "TransformersEngine",
+        "VLLMEngine",
         "collect_groups",
         "mix_demonstrations",
     ),

@@ -16,6 +16,7 @@ from workings.rollout.paged.architecture import architecture_of
 from workings.rollout.paged.engine import PagedEngine
 from workings.rollout.process_engine import ProcessEngine
 from workings.rollout.select import EngineChoice, choose_engine, rows_at_once
+from workings.rollout.server_engine import ServerEngine
 from workings.rollout.transformers_engine import TransformersEngine
 from workings.rollout.vllm_engine import VLLMEngine
 
@@ -27,8 +28,11 @@ def build_engine(config: EngineConfig, policy: Policy) -> tuple[Engine, str]:
     device = str(policy.device) if config.device is None else config.device
     choice = _chosen(config, policy, device)
     line = f"engine: {choice.name} ({choice.reason})"
+    if choice.name == "server":
+        server = _server(config, policy)
+        return with_weights(server, policy), f"{line}: {server.where}"
     if not config.own_process:
-        return _engine_here(config, policy), line
+        return engine_here(config, policy), line
     engine = ProcessEngine(
         EngineBuild(
             engine=config.model_copy(update={"own_process": False, "device": None}),
@@ -37,12 +41,31 @@ def build_engine(config: EngineConfig, policy: Policy) -> tuple[Engine, str]:
             num_threads=torch.get_num_threads(),
         )
     )
+    return with_weights(engine, policy), f"{line}, in a process of its own on {device}"
+
+
+def with_weights(engine: Engine, policy: Policy) -> Engine:
+    """An engine elsewhere, with the policy's weights; it is closed where it does not take them."""
     try:
         engine.load_weights(0, named_full_weights(policy.model))
     except BaseException:
         engine.close()
         raise
-    return engine, f"{line}, in a process of its own on {device}"
+    return engine
+
+
+def _server(config: EngineConfig, policy: Policy) -> ServerEngine:
+    assert config.server_url is not None  # EngineConfig sees to it
+    return ServerEngine(
+        config.server_url,
+        policy.model,
+        policy.tokenizer,
+        eos_token_ids=policy.eos_token_ids,
+        lora_by_adapter=config.lora_by_adapter,
+        connect_seconds=config.connect_seconds,
+        generate_seconds=config.generate_seconds,
+        sync_seconds=config.sync_seconds,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +86,7 @@ class EngineBuild:
         device = only_card(self.device)
         plain = {"adapter": None, "lora": None, "quantization": "none", "device": device}
         model = self.model.model_copy(update=plain)
-        return _engine_here(self.engine, build_policy(model, seed=0, trainable=False), alone=True)
+        return engine_here(self.engine, build_policy(model, seed=0, trainable=False), alone=True)
 
 
 def only_card(device: str) -> str:
@@ -94,7 +117,7 @@ def _chosen(config: EngineConfig, policy: Policy, device: str) -> EngineChoice:
     return choose_engine(config.name, device=device, not_paged=not_paged)
 
 
-def _engine_here(config: EngineConfig, policy: Policy, *, alone: bool = False) -> Engine:
+def engine_here(config: EngineConfig, policy: Policy, *, alone: bool = False) -> Engine:
     """The engine in this process; `alone` where nothing trains the policy's weights here."""
     choice = _chosen(config, policy, str(policy.device))
     rows = rows_at_once(config.max_batch_size, choice.name, policy.device.type)

@@ -206,6 +206,18 @@ def sample(
     return _hand_over("sample", run, question=question)
 
 
+@app.command(cls=RunCommand, context_settings=_PASS_ON)
+def serve(ctx: typer.Context, config: Configs = None, dry_run: DryRun = False) -> int:
+    """Sample for a training run elsewhere.
+
+    An engine behind an address, for a run with engine.name=server on another device or host.
+    """
+    run = _composed("serve", config, ctx.args)
+    if dry_run:
+        return _print_configuration(run)
+    return _hand_over("serve", run)
+
+
 # ------------------------------------------------------------------------------- after a run
 
 

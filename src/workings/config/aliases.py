@@ -393,6 +393,10 @@ _SAMPLE = {
     if _EVAL[name].target.startswith(("model.", "engine.", "sampling.", "num_samples", "template"))
 }
 
+_SERVE = {
+    name: _EVAL[name] for name in _EVAL if _EVAL[name].target.startswith(("model.", "engine."))
+}
+
 ALIASES: dict[str, dict[str, Alias]] = {
     "sft": _SFT,
     "dpo": _DPO,
@@ -400,6 +404,7 @@ ALIASES: dict[str, dict[str, Alias]] = {
     "expert-iteration": _EXPERT,
     "eval": _EVAL,
     "sample": _SAMPLE,
+    "serve": _SERVE,
 }
 
 # Leading sections of earlier programs that say nothing here: `actor.clip_ratio` is `clip_ratio`.
@@ -414,6 +419,7 @@ FOREIGN_SECTIONS: dict[str, frozenset[str]] = {
     "expert-iteration": frozenset({"training", "trainer", "generation", "rollout"}),
     "eval": frozenset({"generation", "rollout"}),
     "sample": frozenset({"generation"}),
+    "serve": frozenset({"rollout"}),
 }
 
 

@@ -33,6 +33,7 @@ from workings.config.overrides import Assignment, Overrides, read_overrides
 from workings.config.pipeline import PipelineConfig
 from workings.config.problems import explain
 from workings.config.sample import SampleConfig
+from workings.config.serve import ServeConfig
 from workings.config.sft import SFTConfig
 from workings.config.sources import (
     GROUP_SECTIONS,
@@ -89,6 +90,10 @@ def compose(
 def compose(
     names_or_files: Sequence[str], overrides: Sequence[str] = (), *, kind: Literal["sample"]
 ) -> SampleConfig: ...
+@overload
+def compose(
+    names_or_files: Sequence[str], overrides: Sequence[str] = (), *, kind: Literal["serve"]
+) -> ServeConfig: ...
 @overload
 def compose(
     names_or_files: Sequence[str], overrides: Sequence[str] = (), *, kind: str

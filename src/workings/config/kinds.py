@@ -8,6 +8,7 @@ from workings.config.expert_iteration import ExpertIterationConfig
 from workings.config.grpo import GRPOConfig
 from workings.config.pipeline import PipelineConfig
 from workings.config.sample import SampleConfig
+from workings.config.serve import ServeConfig
 from workings.config.sft import SFTConfig
 
 AnyRun = (
@@ -18,6 +19,7 @@ AnyRun = (
     | PipelineConfig
     | EvalConfig
     | SampleConfig
+    | ServeConfig
 )
 RUN_TYPES: dict[str, type[AnyRun]] = {
     "sft": SFTConfig,
@@ -27,6 +29,7 @@ RUN_TYPES: dict[str, type[AnyRun]] = {
     "pipeline": PipelineConfig,
     "eval": EvalConfig,
     "sample": SampleConfig,
+    "serve": ServeConfig,
 }
 
 TrainingRun = SFTConfig | GRPOConfig | ExpertIterationConfig

@@ -208,5 +208,6 @@ _RULES: dict[str, tuple[Callable[[Given], list[Settled]], ...]] = {
         _train_share,
     ),
     "sample": (),
+    "serve": (),
     "eval": (_total_length("sampling.max_tokens", "max_prompt_length"), _eval_limit),
 }

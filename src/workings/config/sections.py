@@ -142,9 +142,15 @@ class GreedySamplingConfig(SamplingConfig):
 _READ_BY = {
     "max_model_len": ("auto", "vllm"),
     "enforce_eager": ("auto", "vllm"),
-    "lora_by_adapter": ("vllm",),
+    "lora_by_adapter": ("vllm", "server"),
+    "server_url": ("server",),
+    "connect_seconds": ("server",),
+    "generate_seconds": ("server",),
+    "sync_seconds": ("server",),
 }
 """Settings of single engines."""
+_SERVERS_OWN = ("max_batch_size", "dtype", "gpu_memory_utilization", "own_process")
+"""Settings that `workings serve` takes, and a trainer that uses it does not."""
 
 
 class EngineConfig(Section):
@@ -177,7 +183,21 @@ class EngineConfig(Section):
         False, description="vllm: no CUDA graphs, for a faster start and slower samples."
     )
     lora_by_adapter: bool = Field(
-        False, description="vllm: it applies the adapter itself; false sends merged weights."
+        False,
+        description="vllm, also on a server: it applies the adapter itself; false sends merged "
+        "weights.",
+    )
+    server_url: str | None = Field(
+        None, description="server: http://HOST:PORT, as workings serve prints it."
+    )
+    connect_seconds: float = Field(
+        60.0, ge=0, description="server: longest wait for one that starts or is in use."
+    )
+    generate_seconds: float = Field(
+        3600.0, gt=0, description="server: longest wait for the samples of one batch."
+    )
+    sync_seconds: float = Field(
+        120.0, gt=0, description="server: longest wait for it to take a part of the weights."
     )
     own_process: bool = Field(
         False, description="Sample in a process of its own, with its own copy of the weights."
@@ -193,12 +213,21 @@ class EngineConfig(Section):
         return self.sleep and not elsewhere
 
     @model_validator(mode="after")
-    def _is_here(self) -> EngineConfig:
-        if self.name == "server":
+    def _server_is_named(self) -> EngineConfig:
+        if self.name != "server":
+            return self
+        if self.server_url is None:
             raise ConfigError(
-                f"engine.name={self.name} is not part of this version",
-                hint="use engine.name=auto, paged, vllm or transformers",
+                "engine.name=server needs engine.server_url",
+                hint="start `workings serve` on the other device or host; it prints its address",
             )
+        for name in _SERVERS_OWN:
+            value, default = getattr(self, name), type(self).model_fields[name].default
+            if value != default:
+                raise ConfigError(
+                    f"engine.{name}={value} has no effect with engine.name=server",
+                    hint=f"give it to `workings serve`, and leave it at {default} here",
+                )
         return self
 
     @model_validator(mode="after")

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from workings.errors import EngineError, unknown_name
 
 ALIASES = {"hf": "transformers"}
-AVAILABLE = ("transformers", "paged", "vllm", "scripted")
-LATER = ("server",)
+AVAILABLE = ("transformers", "paged", "vllm", "server", "scripted")
 CPU_BATCH, CUDA_BATCH = 128, 1024
 """Rows that are decoded at once where the run does not say: a CPU and transformers, and a card."""
 
@@ -31,7 +30,7 @@ def choose_engine(name: str, device: str, *, not_paged: str | None = None) -> En
     >>> choose_engine("auto", "cuda").name, choose_engine("hf", "cuda").name
     ('paged', 'transformers')
 
-    Raises EngineError for a name that is unknown, or not built yet.
+    Raises EngineError for an unknown name.
     """
     if name == "auto":
         return _best(device, not_paged)
@@ -39,12 +38,7 @@ def choose_engine(name: str, device: str, *, not_paged: str | None = None) -> En
     if resolved in AVAILABLE:
         alias = f" ({name} is another name for it)" if resolved != name else ""
         return EngineChoice(resolved, f"as configured{alias}")
-    if resolved in LATER:
-        raise EngineError(
-            f"engine {name!r} is not part of this version; it comes later in the 0.1 series",
-            hint="use engine.name=auto, paged, vllm or transformers",
-        )
-    raise EngineError(unknown_name("engine", name, ("auto", *ALIASES, *AVAILABLE, *LATER)))
+    raise EngineError(unknown_name("engine", name, ("auto", *ALIASES, *AVAILABLE)))
 
 
 def rows_at_once(configured: int | None, name: str, device: str) -> int:

@@ -34,6 +34,7 @@ from workings.models.adapter_weights import (
 )
 from workings.models.weights import base_model, has_adapter, named_full_weights
 from workings.rollout.engine import Pending, Request, SamplingParams
+from workings.rollout.one_process import check_one_process
 from workings.rollout.requests import check_request, describe_sampling
 from workings.rollout.vllm_batch import VLLMBatch
 from workings.rollout.vllm_requests import check_sampling, sampling_arguments
@@ -428,14 +429,7 @@ def _check_policy(policy: Any, lora_by_adapter: bool) -> None:
             "lora_by_adapter=True needs a policy with an adapter",
             hint="set model.lora, or engine.lora_by_adapter=false",
         )
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        size = distributed.get_world_size()
-        if size > 1:
-            raise EngineError(
-                f"vLLM in the trainer's process serves one process; this run has {size}",
-                hint="use engine.name=server with `workings serve`, or engine.name=transformers",
-            )
+    check_one_process("vLLM in the trainer's process")
 
 
 def _pack_tied_head(model: Any) -> None:

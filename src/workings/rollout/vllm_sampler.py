@@ -17,7 +17,7 @@ import torch
 
 GREEDY_BELOW = 1e-5
 """Temperatures that vLLM takes for greedy."""
-CHUNK_ELEMENTS = 1 << 26
+CHUNK_ELEMENTS = 1 << 25
 NO_LOGPROBS = -1
 
 

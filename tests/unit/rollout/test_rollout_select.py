@@ -35,19 +35,13 @@ def test_hf_is_an_alias() -> None:
     assert "hf" in choose_engine("hf", "cpu").reason
 
 
-def test_vllm_is_taken_as_configured() -> None:
-    assert choose_engine("vllm", "cuda") == ("vllm", "as configured")
+@pytest.mark.parametrize("name", ["vllm", "server"])
+def test_vllm_and_server_are_taken_as_configured(name: str) -> None:
+    assert choose_engine(name, "cuda") == (name, "as configured")
 
 
 def test_scripted_is_taken_as_configured() -> None:
     assert choose_engine("scripted", "cpu") == ("scripted", "as configured")
-
-
-@pytest.mark.parametrize("name", ["server"])
-def test_engines_that_come_later_say_so(name: str) -> None:
-    with pytest.raises(EngineError, match="comes later") as caught:
-        choose_engine(name, "cuda")
-    assert "transformers" in str(caught.value.hint)
 
 
 def test_an_unknown_name_gets_the_nearest_one() -> None:

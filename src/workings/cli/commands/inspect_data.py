@@ -26,6 +26,7 @@ from workings.config.kinds import AnyRun, SamplingRun, TrainingRun
 from workings.config.pipeline import PipelineConfig
 from workings.config.sample import SampleConfig
 from workings.config.sections import DatasetConfig
+from workings.config.serve import ServeConfig
 from workings.config.sft import SFTConfig
 from workings.data.inspection import TokenView, view_prompt, view_tokens
 from workings.data.lengths import length_percentile
@@ -37,8 +38,8 @@ Say = Callable[[str], None]
 
 def run(config: AnyRun, *, limit: int) -> int:
     """Print how the data was read, lengths, and the first `limit` rows."""
-    if isinstance(config, SampleConfig):
-        raise ConfigError("a configuration of kind 'sample' has no data set to inspect")
+    if isinstance(config, SampleConfig | ServeConfig):
+        raise ConfigError(f"a configuration of kind {config.kind!r} has no data set to inspect")
     if isinstance(config, PipelineConfig):
         for name, phase in (("SFT", config.sft), ("GRPO", config.grpo)):
             write_data(paint(f"== {name} ==", "bold"))

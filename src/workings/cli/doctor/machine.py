@@ -55,6 +55,11 @@ OPTIONAL_PARTS = (
         install="pip install 'workings[tensorboard]'",
     ),
     OptionalPart(
+        package="vllm",
+        gives="engine.name=vllm on CUDA, for every model that vLLM has",
+        install="pip install 'workings[vllm]'",
+    ),
+    OptionalPart(
         package="flash-attn",
         gives="model.attention=flash_attention_2 on CUDA; sdpa needs no package",
         install="pip install flash-attn --no-build-isolation",

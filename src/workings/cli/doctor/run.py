@@ -40,10 +40,11 @@ from workings.config.kinds import AnyRun, SamplingRun, TrainingRun
 from workings.config.pipeline import PipelineConfig
 from workings.config.sample import SampleConfig
 from workings.config.sections import SamplingConfig
+from workings.config.serve import ServeConfig
 from workings.config.sft import SFTConfig
 from workings.data.encoding import EncodedDemonstration, encode_demonstrations
 from workings.data.lengths import length_percentile
-from workings.errors import WorkingsError
+from workings.errors import ConfigError, WorkingsError
 from workings.models.placement import choose_device
 from workings.rollout.engine import SamplingParams
 from workings.rollout.select import rows_at_once
@@ -64,6 +65,11 @@ def phases_of(config: AnyRun | None) -> dict[str, Phase]:
         }
     if isinstance(config, SampleConfig):
         return {"sample": config}
+    if isinstance(config, ServeConfig):
+        raise ConfigError(
+            "a configuration of kind 'serve' has no prompts to check",
+            hint="give the doctor the configuration of the run that trains",
+        )
     return {f"{config.kind} run {config.name}": config}
 
 
