@@ -63,7 +63,6 @@ class TransformersEngine:
                 f"({base_model(model).dtype}), so sampling_dtype={sampling_dtype} cannot be used",
                 hint="leave share_weights out",
             )
-        self._policy = model
         self._tokenizer = tokenizer
         self._max_batch_size = max_batch_size
         self._copy: SamplingCopy | None = None
@@ -75,6 +74,8 @@ class TransformersEngine:
                     hint="share the policy's weights, or use engine.name=paged",
                 )
             self._copy = SamplingCopy(model, sampling_dtype if lowered else None)
+        # A private copy needs the policy no more, and may outlive it.
+        self._policy = model if self._copy is None else None
         module = base_model(model) if self._copy is None else self._copy.module
         self._model: CausalModel | None = CausalModel(module)
         vocabulary = self._model.vocabulary
