@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -66,14 +66,15 @@ def attention_of_layer(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    documents: Documents | None = None,
+    documents: Documents | Literal["rows"] | None = None,
     scaling: float | None = None,
     dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
-    """(output [1, W, heads, head_dim], None), as transformers' attention functions return it.
+    """(output [lanes, W, heads, head_dim], None), as transformers' attention functions return it.
 
-    Raises ModelError where a layer does not hand on the documents, or asks for what they cannot do.
+    `documents` "rows" is a lane for each row, where plain causal attention is right. Raises
+    ModelError where a layer does not hand on the documents, or asks for what they cannot do.
     """
     extra = [
         name for name in ("softcap", "s_aux", "position_bias", "sliding_window") if name in kwargs
@@ -85,15 +86,22 @@ def attention_of_layer(
             f"the attention of {type(module).__name__} {what}, so packed rows need a mask",
             hint="set batch.layout=padded",
         )
+    if documents == "rows":
+        output = torch.nn.functional.scaled_dot_product_attention(
+            query, key, value, is_causal=True, scale=scaling, enable_gqa=True
+        )
+        return output.transpose(1, 2).contiguous(), None
     query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     return document_attention(query, key, value, documents, scale=scaling)[None], None
 
 
 @contextmanager
-def attention_to(documents: Documents | None, config: Any) -> Iterator[dict[str, Documents]]:
+def attention_to(
+    documents: Documents | Literal["rows"] | None, config: Any
+) -> Iterator[dict[str, Any]]:
     """What to call a model with this config with, so that its layers attend to `documents`.
 
-    Without documents the model keeps its own attention.
+    Without documents the model keeps its own attention, and the mask that goes with it.
     """
     if documents is None:
         yield {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from workings.errors import ModelError
 from workings.models.weights import base_model
 from workings.objectives.logprobs import HALF, token_logprobs
-from workings.training.attention import attention_to
+from workings.training.attention import Documents, attention_to
 from workings.training.compute_weights import computing_dtype
 from workings.training.packing import Layout, MicroBatch
 
@@ -149,7 +149,7 @@ def response_scores(
         if casts
         else contextlib.nullcontext()
     )
-    with context, attention_to(batch.documents, inner.config) as documents:
+    with context, attention_to(_seen(inner, batch), inner.config) as documents:
         hidden = inner.base_model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
@@ -176,6 +176,17 @@ def response_scores(
         entropies=_spread(scores.entropies, batch),
         is_top=_spread(scores.is_top, batch),
     )
+
+
+def _seen(inner: Any, batch: MicroBatch) -> Documents | Literal["rows"] | None:
+    """What the layers attend to; None leaves it to transformers.
+
+    It would look for packed rows among the positions of plain ones, and wait for the device.
+    """
+    plain = batch.attention_mask is None and batch.input_ids.is_cuda
+    if batch.documents is None and plain and inner.config._attn_implementation == "sdpa":
+        return "rows" if getattr(inner, "_supports_attention_backend", False) else None
+    return batch.documents
 
 
 def _spread(values: Tensor, batch: MicroBatch) -> Tensor:

@@ -22,8 +22,9 @@ MASK_TOKENS = 4096
 """Context at which attention under a mask costs as much per token as the rest of a layer."""
 DOCUMENT_TOKENS = 8192
 """The same without a mask, for documents of uneven lengths."""
-EVEN_TOKENS = 14336
-"""The same for rows of one length: torch's fused kernels do 1.7 times as much on those."""
+MOST_PADDING = 0.02
+"""Share of padding up to which rows count as being of one length. torch's fused attention does 1.7
+times as much on those, but every new width costs it a search for a kernel."""
 
 
 @dataclass(slots=True)
@@ -97,13 +98,9 @@ def document_lanes(
 
 
 def is_even(padded: Sequence[Sequence[Lane]]) -> bool:
-    """True where padded rows cost less than documents: padding is dear, and uneven rows slow."""
-    slots = cost = 0.0
-    for lanes in padded:
-        width = max(lane.length for lane in lanes)
-        slots += len(lanes) * width * (1 + width / EVEN_TOKENS)
-        cost += sum(unit.item.cost for lane in lanes for unit in lane.units)
-    return slots < cost
+    """True where rows are so much of one length that padding costs next to nothing."""
+    slots = sum(len(lanes) * max(lane.length for lane in lanes) for lanes in padded)
+    return slots <= (1 + MOST_PADDING) * sum(lane.length for lanes in padded for lane in lanes)
 
 
 def _alone(row: TrainRow) -> Unit:

@@ -138,3 +138,19 @@ def test_a_layer_that_drops_the_documents_is_refused():
             attention_of_layer(
                 module, query, key, value, None, documents=plain_documents([7]), **asked
             )
+
+
+def test_a_lane_for_each_row_is_plain_causal_attention():
+    generator = torch.Generator().manual_seed(2)
+    query, key, value = (
+        torch.randn(3, heads, 6, WIDTH, dtype=torch.float64, generator=generator)
+        for heads in (HEADS, KEY_HEADS, KEY_HEADS)
+    )
+    got, _ = attention_of_layer(
+        torch.nn.Identity(), query, key, value, None, documents="rows", scaling=0.3
+    )
+    mask = torch.ones(6, 6, dtype=torch.bool).tril()
+    for lane in range(3):
+        by_token = (tensor[lane].transpose(0, 1) for tensor in (query, key, value))
+        want = masked(*by_token, mask, 0.3)
+        torch.testing.assert_close(got[lane], want, rtol=0, atol=1e-12)
