@@ -477,9 +477,21 @@ def _kind_of(config: list[str] | None, *, default: str, rather: str = "") -> str
     return kind_of(config[0]) if config else default
 
 
+def _whole_numbers(text: str | None, option: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
+    if not all(part.isdecimal() and int(part) > 1 for part in parts):
+        raise ConfigError(f"{option} {text}; expected numbers above 1, such as 512,2048")
+    return tuple(int(part) for part in parts)
+
+
 def _print_configuration(run: AnyRun) -> int:
     from workings.config.dump import dump_yaml
+    from workings.config.grpo import GRPOConfig
+    from workings.config.pipeline import PipelineConfig
 
+    sampled = run.grpo if isinstance(run, PipelineConfig) else run
+    if isinstance(sampled, GRPOConfig) and sampled.schedule != "synchronous":
+        write_note(sampled.describe_schedule())
     write_data(dump_yaml(run))
     return 0
 

@@ -9,7 +9,12 @@ from pydantic import Field, model_validator
 
 from workings.config.objective_settings import ObjectiveConfig
 from workings.config.off_policy import OffPolicyConfig, ReplayConfig
-from workings.config.schedule import Schedule, check_one_step_off, with_correction
+from workings.config.schedule import (
+    Schedule,
+    check_one_step_off,
+    describe_one_step_off,
+    with_correction,
+)
 from workings.config.sections import (
     BatchConfig,
     CheckpointConfig,
@@ -58,6 +63,14 @@ class GRPOConfig(Run):
     def max_staleness(self) -> int:
         """Most versions that the weights of a sample may lag behind those that it trains."""
         return 1 if self.schedule == "one_step_off" else 0
+
+    def describe_schedule(self) -> str:
+        """One line on what is sampled when, and with which weights."""
+        if self.schedule == "synchronous":
+            return "schedule synchronous: every batch is sampled with the weights that it trains"
+        return "schedule one_step_off: " + describe_one_step_off(
+            self.objective.resolve(), self.engine
+        )
 
     @property
     def rollout_batch_size(self) -> int:

@@ -37,6 +37,17 @@ def with_correction(values: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def describe_one_step_off(objective: ResolvedObjective, engine: EngineConfig) -> str:
+    """What happens, in one line."""
+    where = "a server" if engine.name == "server" else "a process of its own"
+    device = "" if engine.device is None else f" on {engine.device}"
+    return (
+        f"step k + 1 is sampled by {where}{device} while step k trains, with the weights that step "
+        f"k starts from; objective.correction={objective.correction} weighs what is stale by one "
+        "version, and a checkpoint keeps the batch ahead"
+    )
+
+
 def check_one_step_off(objective: ResolvedObjective, engine: EngineConfig) -> None:
     """Raise for what cannot be sampled ahead, is not corrected, or would not overlap."""
     if objective.replay:

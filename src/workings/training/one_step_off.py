@@ -116,7 +116,7 @@ def train_one_step_off(
     recorder.log(
         f"{wanted.describe()}; {learner.layout} layout, {learner.layers}; sampling {sampling}"
     )
-    recorder.log("schedule one_step_off: samples are one version behind the weights they train")
+    recorder.log(config.describe_schedule())
     for warning in wanted.warnings():
         recorder.warn(warning)
     record = StepRecord(recorder, learner)

@@ -93,6 +93,21 @@ def test_a_flag_does_not_swallow_what_follows(capsys: pytest.CaptureFixture[str]
     assert (values["skip_sft"], values["grpo"]["max_steps"]) == (True, 3)
 
 
+@pytest.mark.parametrize("kind", ["grpo", "pipeline"])
+def test_dry_run_says_what_is_sampled_ahead(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ["schedule=one_step_off", "engine.own_process=true"]
+    if kind == "pipeline":
+        settings = [f"grpo.{setting}" for setting in settings]
+    assert main([kind, *settings, "--dry-run"]) == 0
+    captured = capsys.readouterr()
+    assert "note: schedule one_step_off: step k + 1 is sampled" in captured.err
+    assert "correction: tis_token" in captured.out
+    assert main([kind, "--dry-run"]) == 0
+    assert "schedule" not in capsys.readouterr().err
+    assert main([kind, settings[0], "--dry-run"]) == 2
+    assert "samples in the trainer's process" in capsys.readouterr().err
+
+
 def test_every_command_that_composes_has_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["quickstart", "--dry-run"]) == 0
     assert yaml.safe_load(capsys.readouterr().out)["kind"] == "pipeline"

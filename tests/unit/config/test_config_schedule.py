@@ -91,6 +91,21 @@ def test_mistakes_elsewhere_keep_their_own_message() -> None:
         run(objective=3)
 
 
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [
+        ({"own_process": True}, "sampled by a process of its own while step k trains"),
+        ({"own_process": True, "device": "cuda:1"}, "a process of its own on cuda:1 while"),
+    ],
+)
+def test_what_happens_is_said(engine: dict[str, Any], words: str) -> None:
+    line = run(engine=engine, objective={"correction": "icepop"}).describe_schedule()
+    assert words in line
+    assert "objective.correction=icepop weighs what is stale" in line
+    usual = GRPOConfig.model_validate(REQUIRED)
+    assert "with the weights that it trains" in usual.describe_schedule()
+
+
 def test_settings_of_an_own_process() -> None:
     with pytest.raises(ConfigError, match=r"engine.device=cuda:1 has no effect"):
         EngineConfig(device="cuda:1")
