@@ -86,6 +86,9 @@ def attention_of_layer(
             f"the attention of {type(module).__name__} {what}, so packed rows need a mask",
             hint="set batch.layout=padded",
         )
+    kind = query.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else value.dtype
+    query, key, value = (tensor.to(dtype) for tensor in (query, key, value))
     if documents == "rows":
         output = torch.nn.functional.scaled_dot_product_attention(
             query, key, value, is_causal=True, scale=scaling, enable_gqa=True

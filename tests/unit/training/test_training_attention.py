@@ -154,3 +154,13 @@ def test_a_lane_for_each_row_is_plain_causal_attention():
         by_token = (tensor[lane].transpose(0, 1) for tensor in (query, key, value))
         want = masked(*by_token, mask, 0.3)
         torch.testing.assert_close(got[lane], want, rtol=0, atol=1e-12)
+
+
+def test_autocast_reaches_the_attention_as_it_reaches_the_one_of_torch():
+    query, key, value = (tensor.transpose(0, 1)[None].float() for tensor in tensors(7))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for documents in (plain_documents([3, 4]), "rows"):
+            output, _ = attention_of_layer(
+                torch.nn.Identity(), query, key, value, None, documents=documents
+            )
+            assert output.dtype == torch.bfloat16
