@@ -301,7 +301,7 @@ def kept_probabilities(logits: torch.Tensor, sampling: SamplingParams) -> torch.
     return torch.zeros_like(probabilities).scatter(0, order, ordered / ordered.sum())
 
 
-def frequency_rows(loaded: LoadedModel, prompt: tuple[int, ...]) -> Iterator[Row]:
+def frequency_rows(loaded: LoadedModel, prompt: tuple[int, ...], number: int) -> Iterator[Row]:
     """Chi-square tests of the first token's frequencies against the exact distribution."""
     logits = next(logits_of(loaded.model, [Completion(prompt, (0,))]))[0].cpu()
     for name, sampling in SETTINGS.items():
@@ -319,7 +319,7 @@ def frequency_rows(loaded: LoadedModel, prompt: tuple[int, ...]) -> Iterator[Row
         freedom = torch.tensor(len(bins) - 1, dtype=torch.float64)
         p_value = float(torch.special.gammaincc(freedom / 2, statistic / 2))
         yield {
-            "name": f"p-value of the chi-square test, {name}",
+            "name": f"p-value of the chi-square test, {name}, prompt {number}",
             "value": p_value,
             "n": DRAWS,
             "note": f"{len(bins)} bins; {impossible} draws of tokens that are cut off",
@@ -332,8 +332,8 @@ def measure(loaded: LoadedModel, *, num_prompts: int, num_tokens: int) -> Iterat
     model = loaded.model.eval()
     yield from greedy_rows(loaded, model, prompts, num_tokens, torch.float32)
     yield from logprob_rows(loaded, prompts, num_tokens)
-    for prompt in prompts[:2]:
-        yield from frequency_rows(loaded, prompt)
+    for number, prompt in enumerate(prompts[:2], start=1):
+        yield from frequency_rows(loaded, prompt, number)
     yield from greedy_rows(loaded, in_bfloat16(model), prompts, num_tokens, torch.bfloat16)
 
 

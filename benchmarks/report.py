@@ -37,7 +37,9 @@ FIELDS = frozenset(
 BY_SEED = re.compile(r"(.+), seed (\d+)")
 IN_TABLE = re.compile(r"(.+): (.+), by (.+)")  # TABLE: COLUMN, by LINE
 # Shown on the page of all results, not in the README.
-ONLY_IN_FULL = frozenset({"learning", "learning_cpu", "grading_pool", "engine_refresh"})
+ONLY_IN_FULL = frozenset(
+    {"learning", "learning_cpu", "grading_pool", "engine_refresh", "engine_correctness"}
+)
 MAIN_VERSIONS = ("python", "torch", "transformers", "workings")
 
 

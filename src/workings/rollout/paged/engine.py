@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from workings.data.tokenizer import Tokenizer
-from workings.errors import EngineError
+from workings.errors import EngineError, EngineMemoryError
 from workings.models.weights import base_model, named_full_weights
 from workings.rollout.engine import Pending, Request, SamplingParams
 from workings.rollout.finished import Finished
@@ -84,7 +84,7 @@ class PagedEngine:
                 f"eos_token_ids={unknown} lie outside the vocabulary of {shape.vocabulary}"
             )
         self._tokenizer = tokenizer
-        self._eos_token_ids = tuple(eos_token_ids)
+        self._eos_token_ids = tuple(dict.fromkeys(eos_token_ids))
         self._dtype = dtype or (torch.bfloat16 if on_cuda else source.dtype)
         self._max_length = min(max_length or shape.max_positions, shape.max_positions)
         self._memory_utilization = memory_utilization
@@ -232,7 +232,7 @@ class PagedEngine:
             self._cache = self._runner = None
         self._most_pages = self._allowed_pages()
         if needed > self._most_pages:
-            raise EngineError(
+            raise EngineMemoryError(
                 f"a prompt with its completion may take {max(lengths)} tokens; the key-value cache "
                 f"holds {self._most_pages * PAGE_SIZE}",
                 hint="raise engine.gpu_memory_utilization or lower sampling.max_tokens",
