@@ -6,6 +6,7 @@
     ├── TemplateError          a prompt template or chat template cannot render what it was given
     ├── ModelError             a model folder, adapter or tokenizer is not usable
     ├── EngineError            sampling failed, or the engine does not support what was asked
+    │   └── EngineMemoryError  an engine has too little memory for its cache, or for a sequence
     ├── GradingError           the grader itself is broken (never raised because of model output)
     ├── TrainingError          a run cannot go on: non-finite steps, a size that cannot fit
     │   ├── AlreadyFinished    the run that was to be resumed has nothing left to do
@@ -52,6 +53,10 @@ class ModelError(WorkingsError):
 
 class EngineError(WorkingsError):
     """Sampling failed, or the engine does not support what was asked of it."""
+
+
+class EngineMemoryError(EngineError):
+    """An engine has too little memory for its cache, or its cache too little for a sequence."""
 
 
 class GradingError(WorkingsError):

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workings.data.tokenizer import Tokenizer
-from workings.errors import EngineError
+from workings.errors import EngineError, EngineMemoryError
 from workings.rollout.draws import stream_keys
 from workings.rollout.engine import Request, SamplingParams
 from workings.rollout.paged.runner import Launch, Runner
@@ -182,7 +182,7 @@ class Batch:
         """Sends the youngest sequence back to the queue, since the cache is full."""
         youngest = self._scheduler.youngest
         if youngest is None:
-            raise EngineError(
+            raise EngineMemoryError(
                 "the key-value cache holds no sequence to its end",
                 hint="raise engine.gpu_memory_utilization or lower sampling.max_tokens",
             )

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from workings.errors import EngineError
+from workings.errors import EngineError, EngineMemoryError
 
 PINNED_ON_DEVICE = 1  # CU_MEM_ALLOCATION_TYPE_PINNED
 LOCATION_DEVICE = 1  # CU_MEM_LOCATION_TYPE_DEVICE
@@ -167,7 +167,7 @@ class _Mapping:
             status = create()
         if status == OUT_OF_MEMORY:
             free, total = torch.cuda.mem_get_info(self._device)
-            raise EngineError(
+            raise EngineMemoryError(
                 f"the engine needs {self.size / 2**30:.1f} GiB for its key-value cache; "
                 f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB of {self._device} are free",
                 hint="lower engine.gpu_memory_utilization or engine.max_batch_size",
