@@ -67,3 +67,16 @@ class StopStrings:
 def decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     """The text of `ids` without special tokens, spaces exactly as the tokens have them."""
     return tokenizer.decode(list(ids), skip_special_tokens=True)
+
+
+def decode_all(tokenizer: Tokenizer, rows: Sequence[Sequence[int]]) -> list[str]:
+    """`decode` of every row; many rows on all cores where the tokenizer can do that."""
+    decode_batch = getattr(getattr(tokenizer, "backend_tokenizer", None), "decode_batch", None)
+    if len(rows) > 1 and decode_batch is not None:
+        texts: list[str] = decode_batch([list(row) for row in rows], skip_special_tokens=True)
+        # A tokenizer may do more than its backend does, to all texts or to some: then row by row.
+        if not getattr(tokenizer, "clean_up_tokenization_spaces", False) and texts[0] == decode(
+            tokenizer, rows[0]
+        ):
+            return texts
+    return [decode(tokenizer, row) for row in rows]

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from tiny import tiny_tokenizer
-from workings.rollout.stop_strings import StopStrings
+from workings.rollout.stop_strings import StopStrings, decode_all
 
 TINY = tiny_tokenizer()
 
@@ -115,3 +115,28 @@ def test_the_cost_of_a_token_does_not_grow_with_the_completion() -> None:
 
 def test_no_stop_strings_cost_nothing() -> None:
     assert not StopStrings(TINY, []).completed_by_last([5, 6])
+
+
+@given(st.lists(st.lists(st.integers(0, len(TINY) - 1), max_size=9), max_size=6))
+def test_many_rows_are_decoded_as_one_by_one(rows: list[list[int]]) -> None:
+    wanted = [TINY.decode(row, skip_special_tokens=True) for row in rows]
+    assert decode_all(TINY, rows) == wanted
+
+
+def test_a_tokenizer_that_does_more_than_its_backend_is_asked_row_by_row() -> None:
+    class Shouting:
+        backend_tokenizer = TINY.backend_tokenizer
+
+        def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+            return str(TINY.decode(ids, skip_special_tokens=skip_special_tokens)).upper()
+
+    rows = [TINY.encode("hello"), TINY.encode("me")]
+    assert decode_all(Shouting(), rows) == ["HELLO", "ME"]  # type: ignore[arg-type]
+
+
+def test_a_tokenizer_without_a_backend_is_asked_row_by_row() -> None:
+    class Plain:
+        def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+            return "".join(map(str, ids))
+
+    assert decode_all(Plain(), [[1, 2], [3]]) == ["12", "3"]  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from workings.rollout.paged.runner import Launch, Runner
 from workings.rollout.paged.scheduler import Scheduler
 from workings.rollout.paged.sequence import Sequence
 from workings.rollout.paged.step import NOT_SAMPLED
-from workings.rollout.stop_strings import StopStrings, decode
+from workings.rollout.stop_strings import StopStrings, decode_all
 from workings.types import FinishReason, Sample
 
 LAUNCHES_UNDER_WAY = 2
@@ -136,10 +136,13 @@ class Batch:
             ended.setdefault(slot, "eos")
         for slot in slots[counts >= limits].tolist():
             ended.setdefault(slot, "length")
-        finished = [self._sequence(slot) for slot in ended]
-        for slot, reason in ended.items():
-            self._finish(slot, reason)
-        self._scheduler.finish(finished)
+        if ended:
+            finished = [self._sequence(slot) for slot in ended]
+            rows = [self._ids[slot, : self._sampled[slot]].tolist() for slot in ended]
+            texts = decode_all(self._tokenizer, rows)
+            for (slot, reason), row, text in zip(ended.items(), rows, texts, strict=True):
+                self._finish(slot, reason, row, text)
+            self._scheduler.finish(finished)
 
     def _stopped(
         self, slots: NDArray[np.int32], before: NDArray[np.int32], ids: np.ndarray
@@ -160,10 +163,9 @@ class Batch:
                     break
         return stopped
 
-    def _finish(self, slot: int, reason: FinishReason) -> None:
+    def _finish(self, slot: int, reason: FinishReason, ids: list[int], text: str) -> None:
         sequence = self._sequence(slot)
-        count = int(self._sampled[slot])
-        ids = self._ids[slot, :count].tolist()
+        count = len(ids)
         wanted = self._sampling.logprobs
         self._done[sequence.request][sequence.sample] = Sample(
             ids=ids,
@@ -171,7 +173,7 @@ class Batch:
             if wanted
             else [math.nan] * count,
             kept_mass=self._mass[slot, :count].tolist(),
-            text=decode(self._tokenizer, ids),
+            text=text,
             finish_reason=reason,
             weight_version=self._weight_version,
         )

@@ -170,21 +170,27 @@ class Scheduler:
         self._decoding_slots = np.array([one.slot for one in sequences], dtype=np.int32)
 
     def _admit(self) -> None:
-        """Gives slots and pages to waiting sequences, in order, as long as both last."""
-        while self._waiting and self._free_slots:
+        """Gives slots and pages to waiting sequences, in order, as long as both last.
+
+        No more than prefill can take now: the others are admitted while the device works on it.
+        """
+        pending = sum(one.num_before_decoding - one.num_cached for one in self._starting)
+        while self._waiting and self._free_slots and pending < self._prefill_tokens:
             sequence = self._waiting[0]
-            pages, num_shared, source = self._find_shared(sequence)
+            tokens = sequence.tokens
+            pages, num_shared, source = self._find_shared(tokens)
             needed = self._pages_for(sequence.num_before_decoding) - len(pages)
             # A page for every running sequence is left, or admission would end in preemption.
             if needed + self.num_running + 1 > self._pool.num_free and self.num_running:
                 return
             self._waiting.popleft()
             self._place(sequence, pages, num_shared, source, needed)
+            self._remember(tokens, sequence.slot, first=len(pages))
+            pending += sequence.num_before_decoding - num_shared
 
-    def _find_shared(self, sequence: Sequence) -> tuple[list[int], int, int | None]:
-        """(whole pages to share, tokens found, a part-full page to copy) for its prompt."""
-        tokens, size = sequence.tokens, self._page_size
-        end = sequence.num_before_decoding
+    def _find_shared(self, tokens: tuple[int, ...]) -> tuple[list[int], int, int | None]:
+        """(whole pages to share, tokens found, a part-full page to copy) for all but the last."""
+        size, end = self._page_size, len(tokens) - 1
         pages: list[int] = []
         parent = -1
         for start in range(0, end - size + 1, size):
@@ -215,16 +221,15 @@ class Scheduler:
             # Held until it is copied: its owner may be gone before this sequence starts.
             self._pool.share(np.array([source], dtype=np.int32))
             sequence.copied = (source, int(own[0]))
-        self._remember(sequence, first=len(shared))
         sequence.num_cached = num_shared
         self._lengths[slot] = sequence.num_before_decoding
         self._most[slot] = len(sequence.prompt) + sequence.limit - 1
         self._starting.append(sequence)
 
-    def _remember(self, sequence: Sequence, *, first: int) -> None:
-        """Lets later sequences find the pages of this prompt, from page `first` on."""
-        tokens, size, end = sequence.tokens, self._page_size, sequence.num_before_decoding
-        pages = self._table[sequence.slot]
+    def _remember(self, tokens: tuple[int, ...], slot: int, *, first: int) -> None:
+        """Lets later sequences find the pages of these tokens, from page `first` on."""
+        size, end = self._page_size, len(tokens) - 1
+        pages = self._table[slot]
         for number in range(first, self._pages_for(end)):
             parent = int(pages[number - 1]) if number else -1
             self._shared.remember(
