@@ -101,7 +101,6 @@ PROBES: dict[str, str] = {
 
 LATER: dict[str, str] = {
     "A5e": "needs an engine in bfloat16 on a GPU",
-    "A19c": "engines that hold memory of their own on a GPU",
 }
 """Probes that need a part which is not there yet, and which part."""
 

@@ -259,7 +259,9 @@ def test_two_batches_at_once(engine: Any) -> None:
 
 
 @pytest.mark.parametrize("tied", [True])
-def test_new_weights_change_the_samples_and_no_cached_prefix_stays(engine: Any, tied: bool) -> None:
+def test_D12_new_weights_change_the_samples_and_no_cached_prefix_stays(
+    engine: Any, tied: bool
+) -> None:
     other = small_model(7, tied=tied)
     before = engine.generate(REQUESTS, GREEDY)
     engine.load_weights(3, named_full_weights(other))
@@ -294,7 +296,7 @@ def test_weights_that_are_not_whole_are_refused_and_a_whole_set_mends_it(
     assert [list(s.ids) for s in flat(before)] == [list(s.ids) for s in flat(after)]
 
 
-def test_a_hundred_loads_leave_the_policy_as_it_was(engine: Any, policy: Any) -> None:
+def test_A9a_a_hundred_loads_leave_the_policy_as_it_was(engine: Any, policy: Any) -> None:
     before = {name: tensor.clone() for name, tensor in named_full_weights(policy)}
     samples = engine.generate(REQUESTS, GREEDY)
     for version in range(100 if ON_CARD else 3):
@@ -304,7 +306,7 @@ def test_a_hundred_loads_leave_the_policy_as_it_was(engine: Any, policy: Any) ->
     assert [list(s.ids) for s in flat(samples)] == [list(s.ids) for s in flat(again)]
 
 
-def test_sleep_gives_the_memory_back_and_wake_takes_it(engine: Any, policy: Any) -> None:
+def test_A19c_sleep_gives_the_memory_back_and_wake_takes_it(engine: Any, policy: Any) -> None:
     before = engine.generate(REQUESTS, GREEDY)
     if ON_CARD:
         torch.cuda.synchronize()

@@ -148,7 +148,9 @@ def test_a_death_while_it_samples(server: Server) -> None:
         assert time.monotonic() - started < 20
 
 
-def test_a_death_while_it_takes_weights(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_A18a_a_death_while_it_takes_weights(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small_buckets(monkeypatch)
     with contextlib.closing(connected(server)) as engine:
         engine.load_weights(1, weights(1))
@@ -167,7 +169,7 @@ def test_a_death_while_it_takes_weights(server: Server, monkeypatch: pytest.Monk
         assert engine.weight_version == 1
 
 
-def test_a_death_in_the_middle_of_a_broadcast(
+def test_A18a_a_death_in_the_middle_of_a_broadcast(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with contextlib.closing(connected(server)) as engine:

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from workings.errors import ModelError
+from workings.models.bits_and_bytes import is_quantized
 from workings.models.lora import ADAPTER_CONFIG, ADAPTER_WEIGHTS
-from workings.models.weights import base_model, gathered, has_adapter
+from workings.models.weights import base_model, gathered, has_adapter, whole_weight
 
 PREFIX = "base_model.model."
 
@@ -44,17 +45,24 @@ def named_adapter_weights(policy: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def named_base_weights(policy: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, tensor) of every weight of the base model, without its adapter."""
-    for name, parameter in base_model(policy).named_parameters():
+    """(name, tensor) of every weight of the base model, without its adapter, dequantised."""
+    model = base_model(policy)
+    for name, parameter in model.named_parameters():
         if ".lora_" not in name:
-            yield name.replace(".base_layer.", "."), gathered(parameter)
+            yield name.replace(".base_layer.", "."), whole_weight(model, name, parameter)
 
 
 def named_base_shapes(policy: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """(name, shape) of every weight of the base model, whole where the policy's is sharded."""
-    for name, parameter in base_model(policy).named_parameters():
-        if ".lora_" not in name:
-            yield name.replace(".base_layer.", "."), tuple(parameter.shape)
+    """(name, shape) of every weight of the base model, however the policy holds it."""
+    model = base_model(policy)
+    for name, parameter in model.named_parameters():
+        if ".lora_" in name:
+            continue
+        shape = tuple(parameter.shape)
+        if is_quantized(parameter):
+            layer = model.get_submodule(name.rpartition(".")[0])
+            shape = (layer.out_features, layer.in_features)
+        yield name.replace(".base_layer.", "."), shape
 
 
 def is_own_weight(policy: Any, name: str, tensor: torch.Tensor) -> bool:

@@ -42,16 +42,9 @@ def named_full_weights(policy: Any) -> Iterator[tuple[str, torch.Tensor]]:
     already merged in place.
     """
     model = base_model(policy)
-
-    def whole(name: str, parameter: torch.Tensor) -> torch.Tensor:
-        if not is_quantized(parameter):
-            return gathered(parameter)
-        layer = model.get_submodule(name.rpartition(".")[0])
-        return dequantized(layer).to(model.get_input_embeddings().weight.dtype)
-
     if not has_adapter(policy):
         for name, parameter in model.named_parameters():
-            yield name, whole(name, parameter)
+            yield name, whole_weight(model, name, parameter)
     else:
         from peft.tuners.lora import LoraLayer
 
@@ -61,11 +54,11 @@ def named_full_weights(policy: Any) -> Iterator[tuple[str, torch.Tensor]]:
         for name, parameter in model.named_parameters():
             owner, _, leaf = name.rpartition(".base_layer.")
             if owner in layers:
-                tensor = whole(name, parameter)
+                tensor = whole_weight(model, name, parameter)
                 merged = _merged(tensor, layers[owner], owner) if leaf == "weight" else tensor
                 yield f"{owner}.{leaf}", merged
             elif ".lora_" not in name:
-                yield name, whole(name, parameter)
+                yield name, whole_weight(model, name, parameter)
     # Not those of a quantised layer: its scales are part of the weight.
     for name, buffer in _saved_buffers(model):
         yield name, gathered(buffer)
@@ -81,6 +74,14 @@ def _saved_buffers(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 def merged_state(policy: Any) -> dict[str, torch.Tensor]:
     """`named_full_weights` as a dictionary of CPU tensors that share nothing with the policy."""
     return {name: tensor.to("cpu", copy=True) for name, tensor in named_full_weights(policy)}
+
+
+def whole_weight(model: Any, name: str, parameter: torch.Tensor) -> torch.Tensor:
+    """The weight of that name in `model`, gathered, and dequantised where it is held in codes."""
+    if not is_quantized(parameter):
+        return gathered(parameter)
+    layer = model.get_submodule(name.rpartition(".")[0])
+    return dequantized(layer).to(model.get_input_embeddings().weight.dtype)
 
 
 def gathered(tensor: torch.Tensor) -> torch.Tensor:

@@ -153,17 +153,12 @@ class VLLMEngine:
             name=str(self._num_submitted),
         )
         self._num_submitted += 1
-        names = iter(batch.names)
-        for request in requests:
-            ids = [*request.prompt_ids, *request.prefix_ids]
-            prompt = {"type": "token", "prompt_token_ids": ids}
-            for sample in range(request.num_samples):
-                arguments = sampling_arguments(
-                    request, sampling, sample=sample, eos_token_ids=self._eos_token_ids
-                )
-                parameters = _parameters(arguments, in_pieces=bool(sampling.stop))
-                engine.add_request(next(names), prompt, parameters, lora_request=self._adapter)
         self._batches.append(batch)
+        try:
+            self._add(engine, batch, requests, sampling)
+        except Exception as error:
+            self._abort([batch])
+            raise EngineError(f"vLLM did not take a request: {error}") from error
         return batch
 
     def collect(self, pending: Pending) -> list[list[Sample]]:
@@ -176,7 +171,7 @@ class VLLMEngine:
                     raise EngineError("vLLM has lost a request: it has none, but not all are done")
                 self._step()
         except BaseException:
-            self._abort()
+            self._abort(list(self._batches))
             raise
         self._batches.remove(pending)
         return pending.samples()
@@ -282,6 +277,25 @@ class VLLMEngine:
                 hint="collect them first; their samples belong to the old weights",
             )
 
+    def _add(
+        self,
+        engine: Any,
+        batch: VLLMBatch,
+        requests: Sequence[Request],
+        sampling: SamplingParams,
+    ) -> None:
+        """Give vLLM a request for every sample."""
+        names = iter(batch.names)
+        for request in requests:
+            ids = [*request.prompt_ids, *request.prefix_ids]
+            prompt = {"type": "token", "prompt_token_ids": ids}
+            for sample in range(request.num_samples):
+                arguments = sampling_arguments(
+                    request, sampling, sample=sample, eos_token_ids=self._eos_token_ids
+                )
+                parameters = _parameters(arguments, in_pieces=bool(sampling.stop))
+                engine.add_request(next(names), prompt, parameters, lora_request=self._adapter)
+
     def _step(self) -> None:
         """One step of vLLM, for all batches."""
         engine = self._ready().llm_engine
@@ -298,10 +312,10 @@ class VLLMEngine:
         if ended:
             engine.abort_request(ended)
 
-    def _abort(self) -> None:
-        """Forget all batches, so that an interrupted or failed one does not stay in vLLM."""
-        names = [name for batch in self._batches for name in batch.names]
-        self._batches.clear()
+    def _abort(self, batches: Sequence[VLLMBatch]) -> None:
+        """Forget batches, so that an interrupted or failed one does not stay in vLLM."""
+        names = [name for batch in batches for name in batch.names]
+        self._batches = [batch for batch in self._batches if batch not in batches]
         with contextlib.suppress(Exception):  # the first error is the one to report
             self._llm.llm_engine.abort_request(names)
 

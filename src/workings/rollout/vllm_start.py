@@ -36,7 +36,9 @@ def model_folder(
     """A folder with the architecture of a Hugging Face model and, if given, weights in `dtype`."""
     with tempfile.TemporaryDirectory(prefix="workings-vllm-") as name:
         folder = Path(name)
-        config = type(model.config).from_dict(model.config.to_dict())
+        settings = model.config.to_dict()
+        settings.pop("quantization_config", None)  # vLLM is given whole weights
+        config = type(model.config).from_dict(settings)
         config.architectures = [type(model).__name__]
         config.save_pretrained(folder)
         if weights is not None:

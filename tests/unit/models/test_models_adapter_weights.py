@@ -15,9 +15,11 @@ from workings.errors import ModelError
 from workings.models.adapter_weights import (
     adapter_rank,
     named_adapter_weights,
+    named_base_shapes,
     named_base_weights,
     write_adapter,
 )
+from workings.models.load import load_model
 from workings.models.lora import add_lora
 from workings.models.weights import named_full_weights
 
@@ -97,3 +99,24 @@ def test_dora_is_refused() -> None:
 def test_nothing_to_write_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no adapter tensors"):
         write_adapter(tmp_path, iter(()))
+
+
+def test_a_quantised_base_comes_whole_with_the_shapes_of_a_plain_one(tmp_path: Path) -> None:
+    pytest.importorskip("bitsandbytes")
+    tokenizer = tiny_tokenizer()
+    plain = tiny_model(tokenizer, width=64)
+    plain.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    loaded = load_model(str(tmp_path), quantization="4bit", dtype="float32", weights="arithmetic")
+    policy = add_lora(loaded.model, rank=4, alpha=6.0, dropout=0.0, targets=TARGETS, seed=1)
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            if ".lora_B." in name:
+                parameter.normal_()
+    merged = dict(named_full_weights(policy))
+    base, factors = dict(named_base_weights(policy)), dict(named_adapter_weights(policy))
+    for name in [name for name in factors if name.endswith(".lora_A.weight")]:
+        module = name.removesuffix(".lora_A.weight")
+        update = factors[f"{module}.lora_B.weight"] @ factors[name]
+        torch.testing.assert_close(base[f"{module}.weight"] + update, merged[f"{module}.weight"])
+    assert dict(named_base_shapes(policy)) == dict(named_base_shapes(plain))
