@@ -132,17 +132,22 @@ def _attention(
 ) -> tuple[Tensor, Tensor]:
     """Output [W, heads, head_dim] and its normalisers [heads, W], natural logs in float32."""
     piece, prompt, answer, start = sizes.tolist()
-    own = _Part(pieces, pieces, piece, piece, causal=True, scale=scale)
-    output, normaliser = own.attend(query, key, value)
-    if prompts is not None and answers is not None:
-        part = _Part(answers, prompts, answer, prompt, causal=False, scale=scale)
-        shared, shared_normaliser = part.attend(query[start:], key[:start], value[:start])
-        total = torch.logaddexp(normaliser[:, start:], shared_normaliser)
-        share = (shared_normaliser - total).exp().T.unsqueeze(-1).to(_precise(output.dtype))
-        joined = torch.lerp(output[start:].to(share.dtype), shared.to(share.dtype), share)
-        output[start:] = joined.to(output.dtype)
-        normaliser[:, start:] = total
+    with torch.autocast(query.device.type, enabled=False):  # it would reach into the definition
+        own = _Part(pieces, pieces, piece, piece, causal=True, scale=scale)
+        output, normaliser = own.attend(query, key, value)
+        if prompts is not None and answers is not None:
+            part = _Part(answers, prompts, answer, prompt, causal=False, scale=scale)
+            found = part.attend(query[start:], key[:start], value[:start])
+            _join(output[start:], normaliser[:, start:], *found)
     return output, normaliser
+
+
+def _join(output: Tensor, normaliser: Tensor, other: Tensor, other_normaliser: Tensor) -> None:
+    """Make attention over one set of keys attention over both sets, in place."""
+    total = torch.logaddexp(normaliser, other_normaliser)
+    share = (other_normaliser - total).exp().T.unsqueeze(-1)
+    output.copy_(torch.lerp(output.to(share.dtype), other.to(share.dtype), share))
+    normaliser.copy_(total)
 
 
 @torch.library.custom_op("workings::document_attention_backward", mutates_args=())
@@ -161,22 +166,23 @@ def _attention_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value."""
     piece, prompt, answer, start = sizes.tolist()
-    own = _Part(pieces, pieces, piece, piece, causal=True, scale=scale)
-    grads = own.backward(grad, query, key, value, output, normaliser)
-    if prompts is not None and answers is not None:
-        part = _Part(answers, prompts, answer, prompt, causal=False, scale=scale)
-        of_query, of_key, of_value = part.backward(
-            grad[start:],
-            query[start:],
-            key[:start],
-            value[:start],
-            output[start:],
-            normaliser[:, start:].contiguous(),
-        )
-        grads[0][start:] += of_query
-        grads[1][:start] += of_key
-        grads[2][:start] += of_value
-    return grads
+    with torch.autocast(query.device.type, enabled=False):
+        own = _Part(pieces, pieces, piece, piece, causal=True, scale=scale)
+        of_query, of_key, of_value = own.backward(grad, query, key, value, output, normaliser)
+        if prompts is not None and answers is not None:
+            part = _Part(answers, prompts, answer, prompt, causal=False, scale=scale)
+            found = part.backward(
+                grad[start:],
+                query[start:],
+                key[:start],
+                value[:start],
+                output[start:],
+                normaliser[:, start:].contiguous(),
+            )
+            of_query[start:] += found[0]
+            of_key[:start] += found[1]
+            of_value[:start] += found[2]
+    return of_query, of_key, of_value
 
 
 @_attention.register_fake

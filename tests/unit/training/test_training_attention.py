@@ -164,3 +164,11 @@ def test_autocast_reaches_the_attention_as_it_reaches_the_one_of_torch():
                 torch.nn.Identity(), query, key, value, None, documents=documents
             )
             assert output.dtype == torch.bfloat16
+
+
+def test_autocast_does_not_reach_into_the_operator():
+    inputs = tensors(15, dtype=torch.float32)
+    documents = shared_documents([3, 2], [[4, 1], [5]])
+    want = document_attention(*inputs, documents)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(document_attention(*inputs, documents), want)
