@@ -63,6 +63,7 @@ _PUBLIC: dict[str, str] = {
     # sampling
     "Engine": "workings.rollout.engine",
     "PagedEngine": "workings.rollout.paged.engine",
+    "ProcessEngine": "workings.rollout.process_engine",
     "ReplayBuffer": "workings.rollout.replay",
     "Request": "workings.rollout.engine",
     "SamplingParams": "workings.rollout.engine",
@@ -119,6 +120,7 @@ _PUBLIC: dict[str, str] = {
     "train_dpo": "workings.training.dpo",
     "train_expert_iteration": "workings.training.expert_iteration",
     "train_grpo": "workings.training.grpo",
+    "train_one_step_off": "workings.training.one_step_off",
     "train_sft": "workings.training.sft",
     # evaluation
     "EvaluationResult": "workings.evaluation.result",
@@ -229,6 +231,7 @@ __all__ = [  # noqa: RUF022 - the order of the table above
     "named_full_weights",
     "Engine",
     "PagedEngine",
+    "ProcessEngine",
     "ReplayBuffer",
     "Request",
     "SamplingParams",
@@ -281,6 +284,7 @@ __all__ = [  # noqa: RUF022 - the order of the table above
     "train_dpo",
     "train_expert_iteration",
     "train_grpo",
+    "train_one_step_off",
     "train_sft",
     "EvaluationResult",
     "evaluate",
@@ -346,6 +350,7 @@ if TYPE_CHECKING:
     from workings.rollout.engine import Engine, Request, SamplingParams
     from workings.rollout.mix import mix_demonstrations
     from workings.rollout.paged.engine import PagedEngine
+    from workings.rollout.process_engine import ProcessEngine
     from workings.rollout.replay import ReplayBuffer
     from workings.rollout.scripted import ScriptedEngine
     from workings.rollout.server_engine import ServerEngine
@@ -358,6 +363,7 @@ if TYPE_CHECKING:
     from workings.training.dpo import train_dpo
     from workings.training.expert_iteration import train_expert_iteration
     from workings.training.grpo import train_grpo
+    from workings.training.one_step_off import train_one_step_off
     from workings.training.optim import build_adamw
     from workings.training.packing import MicroBatch, TrainRow, pack, step_totals
     from workings.training.policy_loss import policy_gradient_loss

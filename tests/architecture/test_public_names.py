@@ -88,6 +88,7 @@ PUBLIC = (
     *(
         "Engine",
         "PagedEngine",
+        "ProcessEngine",
         "ReplayBuffer",
         "Request",
         "SamplingParams",
@@ -168,6 +169,7 @@ PUBLIC = (
         "train_dpo",
         "train_expert_iteration",
         "train_grpo",
+        "train_one_step_off",
     ),
     *("train_sft",),
     # evaluation
