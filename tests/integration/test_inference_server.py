@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +13,7 @@ import pytest
 import torch
 from tiny_runs import grpo_arguments
 
+from served import Server
 from tiny import save_tiny, tiny_model, tiny_tokenizer
 from workings.errors import EngineError
 from workings.models.weights import named_full_weights
@@ -33,44 +31,6 @@ REQUESTS = [
 ]
 SHORT = SamplingParams(temperature=1.0, max_tokens=16, stop=("q",))
 LONG = SamplingParams(temperature=1.0, max_tokens=200, min_tokens=200)
-START_SECONDS = 120.0
-
-
-class Server:
-    """A `workings serve` process that this test started, and its address."""
-
-    def __init__(self, model: Path, *, port: int = 0) -> None:
-        command = [
-            *(sys.executable, "-m", "workings.cli.main", "serve"),
-            *(f"model.name_or_path={model}", f"port={port}", "num_threads=1"),
-            *("engine.name=transformers", "sync_seconds=20"),
-        ]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        environment.pop("WORKINGS_SERVER_TOKEN", None)
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
-
-    @property
-    def url(self) -> str:
-        assert self.process.stdout is not None
-        if not hasattr(self, "_url"):
-            self._url = self.process.stdout.readline().strip()
-            if not self._url:
-                pytest.fail(f"the server did not start: {self.process.communicate()[1]}")
-        return self._url
-
-    @property
-    def port(self) -> int:
-        return int(self.url.rpartition(":")[2])
-
-    def kill(self, number: int = signal.SIGKILL) -> None:
-        self.process.send_signal(number)
-
-    def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            self.process.kill()
-        self.process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -79,8 +39,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def server(model: Path) -> Iterator[Server]:
-    started = Server(model)
+def server(model: Path, tmp_path: Path) -> Iterator[Server]:
+    started = Server(model, tmp_path / "errors")
     yield started
     started.end()
 
@@ -88,7 +48,7 @@ def server(model: Path) -> Iterator[Server]:
 def connected(server: Server, **settings: Any) -> ServerEngine:
     defaults: dict[str, Any] = {
         "eos_token_ids": EOS,
-        "connect_seconds": START_SECONDS,
+        "connect_seconds": 5.0,
         "sync_seconds": 20.0,
     }
     return ServerEngine(server.url, tiny_model(TOKENIZER), TOKENIZER, **{**defaults, **settings})
@@ -106,7 +66,7 @@ def small_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_samples_weights_a_death_and_another_server_in_its_place(
-    server: Server, model: Path
+    server: Server, model: Path, tmp_path: Path
 ) -> None:
     policy = tiny_model(TOKENIZER, seed=3)
     local = TransformersEngine(policy, TOKENIZER, eos_token_ids=EOS)
@@ -120,7 +80,7 @@ def test_samples_weights_a_death_and_another_server_in_its_place(
         with pytest.raises(EngineError, match=rf"at 127.0.0.1:{server.port} cannot be reached"):
             engine.generate(REQUESTS, SHORT)
 
-        again = Server(model, port=server.port)
+        again = Server(model, tmp_path / "again", port=server.port)
         try:
             assert again.url == server.url
             with pytest.raises(EngineError, match="does not know this trainer"):
@@ -159,7 +119,7 @@ def test_A18a_a_death_while_it_takes_weights(
             for number, named in enumerate(weights(2)):
                 if number == 6:
                     server.kill()
-                    server.process.wait()
+                    server.process.join()
                 yield named
 
         started = time.monotonic()
@@ -179,7 +139,7 @@ def test_A18a_a_death_in_the_middle_of_a_broadcast(
 
         def after_the_death(*arguments: Any, **options: Any) -> None:
             server.kill()
-            server.process.wait()
+            server.process.join()
             broadcast(*arguments, **options)
 
         monkeypatch.setattr(group, "broadcast", after_the_death)
@@ -208,8 +168,9 @@ def test_an_end_by_a_person_is_clean(server: Server, number: int) -> None:
     with contextlib.closing(connected(server)) as engine:
         engine.load_weights(1, weights(1))
         server.kill(number)
-        _, errors = server.process.communicate(timeout=60)
-        assert server.process.returncode == 0
+        server.process.join(60)
+        assert server.process.exitcode == 0
+        errors = server.errors.read_text()
         assert "note: shutting down" in errors
         assert "Traceback" not in errors
         with pytest.raises(EngineError, match="cannot be reached"):

@@ -19,6 +19,7 @@ from workings.rollout.select import EngineChoice, choose_engine, rows_at_once
 from workings.rollout.server_engine import ServerEngine
 from workings.rollout.transformers_engine import TransformersEngine
 from workings.rollout.vllm_engine import VLLMEngine
+from workings.training.distributed import Ranks
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
@@ -114,7 +115,9 @@ def _chosen(config: EngineConfig, policy: Policy, device: str) -> EngineChoice:
         not_paged = None
     except EngineError as error:
         not_paged = error.message
-    return choose_engine(config.name, device=device, not_paged=not_paged)
+    return choose_engine(
+        config.name, device=device, not_paged=not_paged, num_ranks=Ranks.current().size
+    )
 
 
 def engine_here(config: EngineConfig, policy: Policy, *, alone: bool = False) -> Engine:

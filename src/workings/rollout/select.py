@@ -20,10 +20,13 @@ class EngineChoice(NamedTuple):
     reason: str
 
 
-def choose_engine(name: str, device: str, *, not_paged: str | None = None) -> EngineChoice:
+def choose_engine(
+    name: str, device: str, *, not_paged: str | None = None, num_ranks: int = 1
+) -> EngineChoice:
     """The engine for a configured name on a device ("cpu", "cuda", "cuda:1").
 
-    `not_paged` says why the paged engine cannot sample the model; None, that it can.
+    `not_paged` says why the paged engine cannot sample the model; None, that it can. `num_ranks`
+    is how many processes train; vLLM serves one.
 
     >>> choose_engine("auto", "cpu")
     EngineChoice(name='transformers', reason='it samples any model on a CPU')
@@ -33,7 +36,7 @@ def choose_engine(name: str, device: str, *, not_paged: str | None = None) -> En
     Raises EngineError for an unknown name.
     """
     if name == "auto":
-        return _best(device, not_paged)
+        return _best(device, not_paged, num_ranks)
     resolved = ALIASES.get(name, name)
     if resolved in AVAILABLE:
         alias = f" ({name} is another name for it)" if resolved != name else ""
@@ -53,11 +56,11 @@ def rows_at_once(configured: int | None, name: str, device: str) -> int:
     return CPU_BATCH if slow else CUDA_BATCH
 
 
-def _best(device: str, not_paged: str | None) -> EngineChoice:
+def _best(device: str, not_paged: str | None, num_ranks: int) -> EngineChoice:
     if device.startswith("cpu"):
         return EngineChoice("transformers", "it samples any model on a CPU")
     if not_paged is None:
         return EngineChoice("paged", f"the fastest on {device}, and it knows this kind of model")
-    if find_spec("vllm") is not None:
+    if num_ranks == 1 and find_spec("vllm") is not None:
         return EngineChoice("vllm", not_paged)
     return EngineChoice("transformers", f"it samples any model on {device}; {not_paged}")

@@ -423,8 +423,8 @@ def _start(
         except Exception as error:
             raise EngineError(
                 f"vLLM could not start: {error}",
-                hint="if the card is full, lower engine.gpu_memory_utilization or "
-                "engine.max_batch_size; engine.name=transformers needs no vLLM",
+                hint="engine.gpu_memory_utilization is vLLM's share of the card beside the "
+                "trainer; engine.max_model_len and engine.max_batch_size lower what it needs",
             ) from error
 
 

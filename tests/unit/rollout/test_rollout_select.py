@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workings.errors import EngineError
+from workings.rollout import select
 from workings.rollout.select import choose_engine, rows_at_once
 
 
@@ -22,6 +23,12 @@ def test_auto_on_a_card_says_why_it_is_not_paged() -> None:
     choice = choose_engine("auto", "cuda", not_paged="it has sliding windows")
     assert choice.name in ("vllm", "transformers")
     assert "it has sliding windows" in choice.reason
+
+
+def test_auto_takes_vllm_for_one_process_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "find_spec", lambda name: object())
+    assert choose_engine("auto", "cuda", not_paged="it is new").name == "vllm"
+    assert choose_engine("auto", "cuda", not_paged="it is new", num_ranks=2).name == "transformers"
 
 
 def test_rows_at_once_are_as_configured_or_as_the_device_bears() -> None:
