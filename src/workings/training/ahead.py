@@ -85,9 +85,7 @@ def take_up(
     settings asked for, which would be trained as what it is not; `warn` is told which.
     """
     if stored is None:
-        warn(
-            "the checkpoint keeps no batch that was sampled ahead; its weights sample the next"
-        )
+        warn("the checkpoint keeps no batch that was sampled ahead; its weights sample the next")
         return None
     plan = plan_sampling(source, objective, state)
     if stored["asked"] != _fingerprint(source, plan):
