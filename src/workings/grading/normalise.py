@@ -41,9 +41,10 @@ _HTML_SCRIPT = re.compile(r"<su([pb])>([^<]{1,40})</su[pb]>")
 _ENTITY = re.compile(r"&(?:[a-zA-Z]+\d?|#\d+);")
 _TEXT_STOP = re.compile(r"\\text\s*\{\s*[.,;]\s*\}\s*$")
 _BARE_OVER = re.compile(
-    r"^\s*(-?)\s*([^{}\\+=,-]{1,40}?)\s*\\over(?![a-zA-Z])\s*([^{}\\+=,-]{1,40})$"
+    r"^\s*(-?)\s*([^{}\\+=,\s-][^{}\\+=,-]{0,39}?)\s*"
+    r"\\over(?![a-zA-Z])\s*([^{}\\+=,\s-][^{}\\+=,-]{0,39})$"
 )
-_OVER = re.compile(r"\{([^{}]{1,200}?)\\over(?![a-zA-Z])([^{}]{1,200})\}")
+_OVER = re.compile(r"\{([^{}]{1,200}?)\\over(?![a-zA-Z])(?=\s{0,200}[^{}\s])([^{}]{1,200})\}")
 _STYLE_GROUP = re.compile(
     r"\\(?P<text>text|textbf|textit|textrm|textsf|texttt|textnormal|mbox|mathrm)\s*\{"
     r"|\\(?P<style>mathbf|mathit|mathsf|mathcal|mathscr|boldsymbol|bm|mathnormal|underline|emph|ensuremath|mathop|operatorname\*?(?=\s*\{\s*(?:sin|cos|tan|log|ln)\s*\}))\s*\{"

@@ -113,6 +113,12 @@ def test_normalising_is_total_and_settles(text: str) -> None:
     assert isinstance(canonical(text), str)
 
 
+@pytest.mark.parametrize("text", [r"h\over", r"%h\over", r"{h\over}", r"\over", r"-\over"])
+def test_a_fraction_without_a_denominator_is_left_alone(text: str) -> None:
+    assert "frac" not in canonical(text)
+    assert canonical(f"{text} ") == canonical(text)
+
+
 @pytest.mark.parametrize(
     "piece",
     ["\\", "\\\\", "{", "}", "\\text{", "\\frac", "\\frac1", "{1\\over", "\\over", "1,", "1{,}234",
