@@ -14,6 +14,7 @@ from workings.data.encoding import EncodedDemonstration
 from workings.errors import WorkingsError
 from workings.rollout.collect import collect_groups
 from workings.rollout.engine import Engine, SamplingParams
+from workings.training.compute_weights import compute_weights
 from workings.training.forward import check_head, choose_layout, response_scores
 from workings.training.packing import TrainRow, pack
 from workings.types import Prompt, RolloutGroup
@@ -121,19 +122,15 @@ def _scores(
     """The trainer's and the engine's log-probabilities of every trained token, float32."""
     policy.model.eval()
     ours, theirs = [], []
-    for batch in pack(
-        rows,
-        layout=choose_layout(policy.model, "auto", grouped=False),
-        max_tokens=2048,
-        pad_id=policy.pad_id,
-        device=policy.device,
-    ):
-        with torch.no_grad():
+    layout = choose_layout(policy.model, "auto", grouped=False, autocast=policy.autocast)
+    batches = pack(rows, layout=layout, max_tokens=2048, pad_id=policy.pad_id, device=policy.device)
+    with torch.no_grad(), compute_weights(policy.model, policy.autocast):
+        for batch in batches:
             scores = response_scores(
                 policy.model, batch, temperature=temperature, autocast=policy.autocast
             )
-        ours.append(scores.logprobs[batch.mask].float())
-        theirs.append(batch.sampling_logprobs[batch.mask])
+            ours.append(scores.logprobs[batch.mask].float())
+            theirs.append(batch.sampling_logprobs[batch.mask])
     if not ours:
         raise WorkingsError("no token to score: the rows have no response")
     return torch.cat(ours), torch.cat(theirs)
