@@ -7,11 +7,20 @@ backward. Names, weights and results stay the same up to rounding.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import sys
+from collections.abc import Callable
 from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from workings.errors import ModelError
 from workings.models.weights import base_model
+
+ROTATION = "apply_rotary_pos_emb"
+"""What transformers calls the function in every family's module."""
 
 
 def has_liger() -> bool:
@@ -58,3 +67,25 @@ def apply_liger(model: Any) -> None:
     _apply_liger_kernel_to_instance(
         model=inner, cross_entropy=False, fused_linear_cross_entropy=False
     )
+    family = sys.modules[type(inner).__module__]
+    if hasattr(family, ROTATION):
+        setattr(family, ROTATION, leaving_what_is_kept(getattr(family, ROTATION)))
+
+
+def leaving_what_is_kept(rotate: Callable[..., Any]) -> Callable[..., Any]:
+    """`rotate`, which writes over queries and keys, on copies of them where they are still needed.
+
+    Selective checkpointing keeps the products that they are, and would keep them rotated without a
+    sign; it watches the operators of a layer, and by that it is told.
+    """
+    if getattr(rotate, "leaves_what_is_kept", False):
+        return rotate
+
+    @functools.wraps(rotate)
+    def rotated(query: torch.Tensor, key: torch.Tensor, *rest: Any, **settings: Any) -> Any:
+        if _get_current_dispatch_mode() is not None:
+            query, key = query.clone(), key.clone()
+        return rotate(query, key, *rest, **settings)
+
+    rotated.leaves_what_is_kept = True  # type: ignore[attr-defined]
+    return rotated

@@ -85,15 +85,19 @@ class OffloadedInputs:
         self._order: list[weakref.ref[_Visitor]] = []
         self._streams: dict[torch.device, torch.cuda.Stream] = {}
 
-    def put(self, tensor: Tensor) -> _Visitor:
-        """What stands for the tensor until `get`."""
+    def put(self, tensor: Tensor) -> _Visitor | Tensor:
+        """What stands for the tensor until `get`; an empty one stands for itself."""
+        if tensor.numel() == 0:
+            return tensor
         visitor = _Visitor(tensor, self._stream(tensor.device))
         self._order = [other for other in self._order if other() is not None]
         self._order.append(weakref.ref(visitor))
         return visitor
 
-    def get(self, visitor: _Visitor) -> Tensor:
+    def get(self, visitor: _Visitor | Tensor) -> Tensor:
         """The tensor, on the device it came from."""
+        if isinstance(visitor, Tensor):
+            return visitor
         tensor = visitor.fetched()
         before = [other for reference in self._order if (other := reference()) is not None]
         place = next(index for index, other in enumerate(before) if other is visitor)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
+import sys
 
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
 from tiny import tiny_model, tiny_tokenizer
 from workings.errors import ModelError
@@ -221,3 +223,27 @@ def test_kernels_are_chosen_and_named(monkeypatch):
     monkeypatch.setattr(liger, "liger_supports", lambda model: True)
     with pytest.raises(ModelError, match="need a CUDA device; the model is on cpu"):
         prepare_layers(model, kernels="liger")
+
+
+def test_selective_checkpointing_survives_a_rotation_in_place(monkeypatch):
+    """As Liger's is: it writes over the outputs of two products that are kept, without a sign."""
+    family = sys.modules[LlamaForCausalLM.__module__]
+    plain = family.apply_rotary_pos_emb
+
+    def in_place(query, key, *rest):
+        rotated = plain(query, key, *rest)
+        for tensor, result in zip((query, key), rotated, strict=True):
+            tensor.detach().numpy()[:] = result.detach().numpy()
+        return rotated
+
+    want = gradients(tiny_model(TOKENIZER, dtype=torch.float64))
+    found = []
+    for rotate in (in_place, liger.leaving_what_is_kept(in_place)):
+        monkeypatch.setattr(family, "apply_rotary_pos_emb", rotate)
+        model = tiny_model(TOKENIZER, dtype=torch.float64)
+        prepare_layers(model, checkpointing="selective")
+        found.append(gradients(model))
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert (found[0][name] - want[name]).abs().max() > 1e-3 * want[name].abs().max()
+    assert_same(found[1], want)
+    assert liger.leaving_what_is_kept(rotate) is rotate
