@@ -44,6 +44,10 @@ inspect_app = typer.Typer(
 app.add_typer(inspect_app, name="inspect")
 data_app = typer.Typer(help="Make data sets out of others.", rich_markup_mode=None)
 app.add_typer(data_app, name="data")
+profile_app = typer.Typer(
+    help="Measure what a run needs and how fast it is.", rich_markup_mode=None
+)
+app.add_typer(profile_app, name="profile")
 
 # Everything that is no option here is a setting of the run, and read by `cli.options`.
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -442,6 +446,87 @@ def doctor(ctx: typer.Context, config: Configs = None) -> int:
     return _hand_over("doctor", composed)
 
 
+@profile_app.command("memory", context_settings=_PASS_ON)
+def profile_memory(
+    ctx: typer.Context,
+    config: Configs = None,
+    lengths: Annotated[
+        str | None,
+        typer.Option(
+            "--lengths",
+            metavar="N,N,...",
+            help="Tokens in a row. Default: the longest that the run allows, its half and quarter.",
+        ),
+    ] = None,
+    most_rows: Annotated[
+        int, typer.Option("--most-rows", min=1, help="Rows in a microbatch to stop at.")
+    ] = 64,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Optimizer steps of a trial.")] = 3,
+    limit: Annotated[
+        float | None,
+        typer.Option(
+            "--limit-gib",
+            metavar="GIB",
+            help="Memory that the process may hold. Default: the card's, or what the machine has "
+            "free.",
+        ),
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare", help="Every combination of offloading, recomputation and attention."
+        ),
+    ] = False,
+) -> int:
+    """Find the largest microbatch that fits.
+
+    By real steps of the run's model, objective and optimizer over made-up rows, in a process of
+    their own. A table of all trials and heat maps go below the run's folder.
+    """
+    kind = _kind_of(config, default="grpo")
+    return _hand_over(
+        "profile_memory",
+        _composed(kind, config, ctx.args),
+        lengths=_whole_numbers(lengths, "--lengths"),
+        most_rows=most_rows,
+        num_steps=steps,
+        limit_gib=limit,
+        compare=compare,
+    )
+
+
+@profile_app.command("throughput", context_settings=_PASS_ON)
+def profile_throughput(
+    ctx: typer.Context,
+    config: Configs = None,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="Steps to measure.")] = 5,
+    warmup: Annotated[int, typer.Option("--warmup", min=0, help="Steps before them.")] = 2,
+    peak_tflops: Annotated[
+        float | None,
+        typer.Option(
+            "--peak-tflops",
+            metavar="TFLOPS",
+            help="The device's peak, for MFU. Default: the known one of the card, in bfloat16.",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Time a few real steps.
+
+    Tokens per second, MFU and seconds by phase (rollout, reward, score, train, sync). Nothing is
+    evaluated or saved.
+    """
+    kind = _kind_of(config, default="grpo")
+    return _hand_over(
+        "profile_throughput",
+        _composed(kind, config, ctx.args),
+        num_steps=steps,
+        num_warmup=warmup,
+        peak_tflops=peak_tflops,
+        as_json=as_json,
+    )
+
+
 # ------------------------------------------------------------------------------------- parts
 
 
@@ -503,7 +588,20 @@ def _hand_over(command: str, *arguments: Any, **options: Any) -> int:
         code: int = module.run(*arguments, **options)
     except KeyboardInterrupt as interrupt:
         raise _Interrupted from interrupt
+    except Exception as error:
+        from workings.cli.out_of_memory import explained, is_out_of_memory
+
+        run = next((part for part in (*arguments, *options.values()) if _is_run(part)), None)
+        if run is None or not is_out_of_memory(error):
+            raise
+        raise explained(error, run) from error
     return code
+
+
+def _is_run(part: object) -> bool:
+    from workings.config.section import RunSection
+
+    return isinstance(part, RunSection)
 
 
 if __name__ == "__main__":

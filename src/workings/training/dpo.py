@@ -20,6 +20,7 @@ from workings.seeds import derive_seed
 from workings.tracking.recorder import Recorder
 from workings.training.checkpointer import Checkpointer
 from workings.training.distributed import Ranks
+from workings.training.flops import shape_of, training_flops, work_of
 from workings.training.forward import check_head, choose_layout
 from workings.training.layers import prepare_layers
 from workings.training.metrics import speed_metrics
@@ -90,6 +91,7 @@ def train_dpo(
     """
     ranks = ranks or Ranks()
     device = next(model.parameters()).device
+    shape = shape_of(model)
     check_head(model)
     layers = prepare_layers(
         model,
@@ -229,6 +231,7 @@ def train_dpo(
                 "skipped_steps": float(outcome.skipped),
                 **pair_metrics(outcome.sums),
                 **speed_metrics(device, seconds=seconds, num_tokens=totals.num_tokens),
+                "model_flops": training_flops(shape, work_of(rows, layout, ranks)),
                 "learning_rate": rate,
                 "epoch": examples.epoch_of(cursor),
                 "consumed_tokens": state.consumed_tokens,

@@ -28,6 +28,7 @@ from workings.training.coefficients import Coefficients
 from workings.training.credit import Credit, assign_credit
 from workings.training.distributed import Ranks
 from workings.training.draw import Drawn
+from workings.training.flops import Work
 from workings.training.forward import check_head, choose_layout
 from workings.training.layers import prepare_layers
 from workings.training.optim import (
@@ -109,6 +110,7 @@ class Trained:
         state: with the steps and their tokens counted.
         learning_rate: of the last one.
         num_tokens: trained tokens of the batch, counted once.
+        work: of all steps, every pass over the batch counted.
     """
 
     outcomes: list[StepOutcome]
@@ -116,6 +118,7 @@ class Trained:
     coefficients: Coefficients
     learning_rate: float
     num_tokens: int
+    work: Work
 
 
 def open_learner(
@@ -278,6 +281,7 @@ def update_policy(
         coefficients=coefficients,
         learning_rate=rate,
         num_tokens=sum(update.totals.num_tokens for update in updates),
+        work=sum([update.work for update in updates] * config.epochs_per_rollout, Work()),
     )
 
 

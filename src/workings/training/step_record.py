@@ -12,6 +12,7 @@ from workings.tracking.recorder import Recorder
 from workings.tracking.rollout_statistics import rollout_statistics
 from workings.training.credit import Credit
 from workings.training.draw import Drawn
+from workings.training.flops import shape_of, training_flops
 from workings.training.learn import Learner, Trained
 from workings.training.metrics import Stopwatch, speed_metrics
 from workings.training.policy_metrics import policy_metrics
@@ -25,6 +26,7 @@ class StepRecord:
         self._recorder = recorder
         self._learner = learner
         self._flat = FlatRewardWarner(recorder.warn)
+        self._shape = shape_of(learner.model)
 
     def write(
         self,
@@ -52,6 +54,7 @@ class StepRecord:
                     self._learner.device, seconds=clock.total, num_tokens=trained.num_tokens
                 ),
                 **clock.metrics(),
+                "model_flops": training_flops(self._shape, trained.work),
                 "learning_rate": trained.learning_rate,
                 "epoch": epoch,
                 "consumed_tokens": state.consumed_tokens,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 
 import torch
@@ -23,6 +23,7 @@ from workings.objectives.selection import (
 from workings.rewards.length import kept_when_masking_overlong
 from workings.training.credit import Advantage
 from workings.training.distributed import Ranks, sum_counts
+from workings.training.flops import Work, work_of
 from workings.training.packing import Layout, MicroBatch, TrainRow, pack, step_totals
 from workings.training.policy_loss import correction_of
 from workings.training.reference import Reference
@@ -32,10 +33,11 @@ from workings.types import RolloutGroup
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Update:
-    """One optimizer step's share of a rollout batch."""
+    """One optimizer step's share of a rollout batch; `work` is that of all ranks."""
 
     totals: StepTotals
     microbatches: list[MicroBatch]
+    work: Work = field(default_factory=Work)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,11 @@ class Packer:
             rows = [row for row in rows if row.has_advantage]
         microbatches = self.pack(rows)
         (number,) = sum_counts([len(microbatches)], self.ranks)
-        return Update(totals=replace(totals, num_microbatches=number), microbatches=microbatches)
+        return Update(
+            totals=replace(totals, num_microbatches=number),
+            microbatches=microbatches,
+            work=work_of(rows, self.layout, self.ranks),
+        )
 
 
 def training_rows(
@@ -241,7 +247,7 @@ def _without_dropped(
         num_tokens=update.totals.num_tokens - tokens,
         num_off_policy_tokens=update.totals.num_off_policy_tokens - off_policy,
     )
-    return Update(totals=totals, microbatches=kept), scored
+    return replace(update, totals=totals, microbatches=kept), scored
 
 
 def _logprobs(batch: MicroBatch) -> Tensor:
