@@ -233,9 +233,11 @@ def sft_rows(case: SFTCase, measured: Mapping[str, Sequence[Measured]]) -> list[
 def spread(side: str, every: Sequence[Measured]) -> str:
     """Median and range of a side's repeats, as text."""
     milliseconds = [1e3 * one.median for one in every]
+    passes = max(one.passes for one in every)
     return (
         f"{TITLES[side]} {statistics.median(milliseconds):.1f} ms a step "
-        f"({min(milliseconds):.1f} to {max(milliseconds):.1f} of {len(every)})"
+        f"({min(milliseconds):.1f} to {max(milliseconds):.1f} of {len(every)}"
+        + (f", in {passes} passes for its memory)" if passes > 1 else ")")
     )
 
 

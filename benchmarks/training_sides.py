@@ -77,10 +77,11 @@ class GRPOCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Seconds of each counted step, and the most memory that tensors took."""
+    """Seconds of each counted step, the most memory that tensors took, and passes of a step."""
 
     seconds: list[float]
     peak_gib: float
+    passes: int = 1
 
     @property
     def median(self) -> float:
@@ -112,9 +113,9 @@ class StepClock:
         if self.left == 0:
             raise Ended
 
-    def measured(self) -> Measured:
+    def measured(self, *, passes: int = 1) -> Measured:
         """What was counted."""
-        return Measured(seconds=self.seconds[self.warmup :], peak_gib=peak_gib())
+        return Measured(seconds=self.seconds[self.warmup :], peak_gib=peak_gib(), passes=passes)
 
 
 def now() -> float:
@@ -350,7 +351,22 @@ class TRL:
     """TRL's trainers."""
 
     def sft(self, case: SFTCase, warmup: int, steps: int, settings: Mapping[str, Any]) -> Measured:
-        """Steps of `SFTTrainer.train`. Settings: device, tuned, dtype (of the weights)."""
+        """Steps of `SFTTrainer.train`, in as few passes as the memory allows.
+
+        Settings: device, tuned, dtype (of the weights).
+        """
+        import torch
+
+        for passes in (1, 2, 4):
+            try:
+                return self._sft(case, warmup, steps, settings, passes)
+            except torch.OutOfMemoryError:
+                free()
+        raise RuntimeError(f"{case.title} does not fit, not even in four passes")
+
+    def _sft(
+        self, case: SFTCase, warmup: int, steps: int, settings: Mapping[str, Any], passes: int
+    ) -> Measured:
         from datasets import Dataset
         from trl import SFTConfig, SFTTrainer
 
@@ -358,7 +374,10 @@ class TRL:
         model = random_model(SHAPES[case.shape], settings["device"], settings["dtype"])
         rows = [list(ids) for ids in random_rows(case, warmup + steps)]
         with tempfile.TemporaryDirectory() as folder:
-            arguments = trl_sft_settings(case, warmup + steps, tuned=settings["tuned"])
+            arguments = trl_sft_settings(case, warmup + steps, tuned=settings["tuned"]) | {
+                "per_device_train_batch_size": case.rows // passes,
+                "gradient_accumulation_steps": passes,
+            }
             trainer = SFTTrainer(
                 model=model,
                 args=SFTConfig(output_dir=folder, **arguments),
@@ -370,7 +389,7 @@ class TRL:
             trainer.add_callback(_ticking(clock))
             with contextlib.suppress(Ended):
                 trainer.train()
-        measured = clock.measured()
+        measured = clock.measured(passes=passes)
         del model, trainer
         free()
         return measured
