@@ -246,9 +246,13 @@ def nothing_clamped_before_exp(patch: Patch) -> None:
 
 def non_finite_gradients_are_applied(patch: Patch) -> None:
     def make(function: Any) -> Any:
-        return lambda *arguments: function(*arguments).nan_to_num()
+        def norm(*arguments: Any) -> float:
+            value = float(function(*arguments))
+            return value if math.isfinite(value) else 1.0
 
-    patch.replace(step._gradient_norm, make)
+        return norm
+
+    patch.replace(step._clipped_norm, make)
 
 
 def gradients_stay_on_their_rank(patch: Patch) -> None:

@@ -130,7 +130,7 @@ def _attention(
     answers: Tensor | None,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Output [W, heads, head_dim] and its normalisers [heads, W], natural logs in float32."""
+    """Output [W, heads, head_dim] and its normalisers [heads, W], natural logs."""
     piece, prompt, answer, start = sizes.tolist()
     with torch.autocast(query.device.type, enabled=False):  # it would reach into the definition
         own = _Part(pieces, pieces, piece, piece, causal=True, scale=scale)
@@ -188,7 +188,7 @@ def _attention_backward(
 @_attention.register_fake
 def _(query: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
     width, heads, _ = query.shape
-    dtype = _precise(query.dtype)
+    dtype = _precise(query)
     return query.new_empty(query.shape), query.new_empty((heads, width), dtype=dtype)
 
 
@@ -249,7 +249,7 @@ class _Part:
             )
             return output.contiguous(), normaliser
         output = torch.empty_like(query, memory_format=torch.contiguous_format)
-        normaliser = query.new_empty(query.shape[1::-1], dtype=_precise(query.dtype))
+        normaliser = query.new_empty(query.shape[1::-1], dtype=_precise(query))
         for rows, columns in self._stretches():
             scores = self._scores(query[rows], key[columns])
             normaliser[:, rows] = scores.logsumexp(-1).flatten(0, 1)
@@ -311,13 +311,17 @@ class _Part:
         return scores
 
 
-def _precise(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
+def _precise(tensor: Tensor) -> torch.dtype:
+    """What sums are computed in: float32 in the kernels, float64 in the definition.
+
+    Joining two parts rounds twice where one pass rounds once; a long product of ratios shows it.
+    """
+    return torch.float32 if tensor.is_cuda else torch.float64
 
 
 def _by_head(tensor: Tensor, groups: int) -> Tensor:
-    """[tokens, heads, head_dim] as [heads / groups, groups, tokens, head_dim], float32 or wider."""
-    by_head = tensor.to(_precise(tensor.dtype)).movedim(1, 0)
+    """[tokens, heads, head_dim] as [heads / groups, groups, tokens, head_dim], as precise as sums are."""
+    by_head = tensor.to(_precise(tensor)).movedim(1, 0)
     return by_head.reshape(-1, groups, *by_head.shape[1:])
 
 
