@@ -358,10 +358,9 @@ class TRL:
         import torch
 
         for passes in (1, 2, 4):
-            try:
+            with contextlib.suppress(torch.OutOfMemoryError):
                 return self._sft(case, warmup, steps, settings, passes)
-            except torch.OutOfMemoryError:
-                free()
+            free()  # once the error is gone, which holds on to what did not fit
         raise RuntimeError(f"{case.title} does not fit, not even in four passes")
 
     def _sft(
