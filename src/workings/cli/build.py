@@ -397,7 +397,8 @@ def build_evaluator(
 
     def evaluate_step(step: int) -> Mapping[str, float]:
         engine.load_weights(step, named_full_weights(policy.model))
-        engine.wake()
+        if rests:
+            engine.wake()
         target = folder / "eval" / f"step_{step:06d}"
         result: EvaluationResult = evaluate(
             engine,

@@ -194,7 +194,7 @@ def _read_weights(
 
     location = str(convert_gguf(source.location)) if source.kind == "gguf" else source.location
     # Codes are made on the device that will use them; other weights move there when they are whole.
-    placed = {} if quantization is None else {"device_map": {"": device}}
+    placed = {} if quantization is None else {"device_map": {"": _numbered(device)}}
 
     def read(implementation: str) -> tuple[Any, dict[str, Any]]:
         with quiet_transformers():
@@ -245,6 +245,12 @@ def _read_weights(
     model.name_or_path = source.name
     model.config._name_or_path = source.name
     return model, notes
+
+
+def _numbered(device: torch.device) -> torch.device:
+    """The device with its number, which some readers ask for."""
+    is_any_card = str(device) == "cuda"
+    return torch.device("cuda", torch.cuda.current_device()) if is_any_card else device
 
 
 def _check_vocabulary(model: Any, tokenizer: Any, name: str) -> None:

@@ -132,7 +132,8 @@ def train_expert_iteration(
         if state.step == state.iteration_end:
             clock = Stopwatch()
             engine.load_weights(state.step, named_full_weights(model))
-            engine.wake()
+            if config.engine.rests:
+                engine.wake()
             clock.lap("sync")
             questions, cursor = sampler.next_batch(state.cursor)
             groups = collect_groups(

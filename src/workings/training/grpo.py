@@ -169,7 +169,8 @@ def train_grpo(
         if stopping and state.step < config.max_steps:
             raise stopped(stop, state)
 
-    engine.wake()
+    if config.engine.rests:
+        engine.wake()
     measured_at_end = not config.evaluation.at_end or due(state.step, config.evaluation.every_steps)
     return finish_run(
         TrainResult(state=state, evaluation=evaluation),
