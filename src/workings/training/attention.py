@@ -320,7 +320,7 @@ def _precise(tensor: Tensor) -> torch.dtype:
 
 
 def _by_head(tensor: Tensor, groups: int) -> Tensor:
-    """[tokens, heads, head_dim] as [heads / groups, groups, tokens, head_dim], as precise as sums are."""
+    """[tokens, heads, head_dim] as [heads / groups, groups, tokens, head_dim], to sum with."""
     by_head = tensor.to(_precise(tensor)).movedim(1, 0)
     return by_head.reshape(-1, groups, *by_head.shape[1:])
 
