@@ -245,16 +245,17 @@ class ServerEngine:
 
     def _begin(self, number: int, version: int) -> None:
         """Returns once the server's engine takes weights."""
-        answer = self._post("/weights/begin", number=number, version=version)
-        attempt = unpack(answer)[0]["attempt"]
+        joined = self._group is not None
+        self._post("/weights/begin", number=number, version=version, joined=joined)
         deadline = time.monotonic() + self._generate_seconds
         try:
-            while not self._post("/weights/ready", seconds=WAIT_SECONDS):
+            while not (answer := self._post("/weights/ready", seconds=WAIT_SECONDS)):
                 if time.monotonic() > deadline:
                     raise EngineError(
                         f"{self._connection.name} did not come to version {version} within "
                         f"{self._generate_seconds:g} s"
                     )
+            attempt = unpack(answer)[0]["attempt"]
             if attempt:
                 self._join(attempt)
         except LostSession:

@@ -273,6 +273,16 @@ def test_weights_that_change_on_the_way_are_refused(
         pair.load_weights(1, weights(1))
 
 
+def test_a_channel_that_one_side_lost_is_made_anew() -> None:
+    with served(copy_engine()) as server, contextlib.closing(trainer(server)) as engine:
+        engine.load_weights(1, weights(1))
+        engine._drop_group()
+        engine.load_weights(2, weights(2))
+        server.service._session.drop_group()  # type: ignore[union-attr]
+        engine.load_weights(3, weights(3))
+        assert {s.weight_version for s in flat(engine.generate(REQUESTS, SAMPLING))} == {3}
+
+
 def test_an_adapter_is_sent_as_one() -> None:
     taken = []
 

@@ -104,14 +104,18 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _begin(self, session: Session, body: Body) -> dict[str, Any]:
         header = body[0]
-        attempt = self.server.service.begin_sync(
-            session, header["number"], header["version"], address=self._own_address()
+        self.server.service.begin_sync(
+            session,
+            header["number"],
+            header["version"],
+            address=self._own_address(),
+            joined=bool(header["joined"]),
         )
-        return {"attempt": attempt}
+        return {}
 
     def _ready(self, session: Session, body: Body) -> dict[str, Any] | None:
-        ready = self.server.service.sync_is_ready(session, seconds=_seconds(body[0]))
-        return {} if ready else None
+        attempt = self.server.service.sync_is_ready(session, seconds=_seconds(body[0]))
+        return None if attempt is None else {"attempt": attempt}
 
     def _bucket(self, session: Session, body: Body) -> dict[str, Any]:
         self.server.service.add_bucket(session, body[0]["tensors"], int(body[0]["num_bytes"]))

@@ -91,6 +91,12 @@ class Session:
         self.num_groups = 0
         self.ended = False
 
+    def drop_group(self) -> None:
+        """End the channel for weights, and whatever is under way in it."""
+        group, self.group = self.group, None
+        if group is not None:
+            group.abort()
+
 
 class Service:
     """Everything behind the server's HTTP paths.
@@ -270,10 +276,13 @@ class Service:
         session.outcomes.pop(number, None)
         return outcome
 
-    def begin_sync(self, session: Session, number: int, version: int, *, address: str) -> int:
+    def begin_sync(
+        self, session: Session, number: int, version: int, *, address: str, joined: bool
+    ) -> None:
         """Queue the taking of weights; its outcome is their version.
 
-        Gives the number of the group that both sides then join, 0 where the one at hand serves.
+        `joined` says that the trainer still has its side of the group; without it both make a new
+        one.
         """
         sync = WeightSync(
             version,
@@ -282,14 +291,16 @@ class Service:
             seconds=self.sync_seconds,
             alive=lambda: self._still_has(session),
         )
-        joins = session.group is None
-        session.num_groups += joins
-        attempt = session.num_groups
 
         def taken() -> int:
             try:
-                if joins:
-                    session.group = sync.join(session.store, address=address, attempt=attempt)
+                if not joined:
+                    session.drop_group()
+                if session.group is None:
+                    session.num_groups += 1
+                    session.group = sync.join(
+                        session.store, address=address, attempt=session.num_groups
+                    )
                 tensors = sync.tensors(session.group)
                 if self.identity.takes == "adapter" and self._load_adapter is not None:
                     self._load_adapter(version, tensors)
@@ -298,19 +309,23 @@ class Service:
                 sync.finish()
             except BaseException as error:
                 sync.fail(error)
-                group, session.group = session.group, None
-                if group is not None:
-                    group.abort()
+                session.drop_group()
                 raise
             return self._engine.weight_version
 
         self._queue(session, number, f"loading version {version}", taken)
         session.sync = sync
-        return attempt if joins else 0
 
-    def sync_is_ready(self, session: Session, *, seconds: float) -> bool:
-        """True once the engine takes weights; False where it does not within `seconds`."""
-        return self._wait(session, self._sync(session).ready, seconds)
+    def sync_is_ready(self, session: Session, *, seconds: float) -> int | None:
+        """Number of the group to join once the engine takes weights, 0 for the one at hand.
+
+        None where the engine does not take them within `seconds`.
+        """
+        sync = self._sync(session)
+        if not self._wait(session, sync.ready, seconds):
+            return None
+        sync.raise_failure()
+        return sync.attempt
 
     def add_bucket(self, session: Session, rows: Any, num_bytes: int) -> None:
         """The description of the next bytes; returns when the server waits for them."""
@@ -372,6 +387,4 @@ class Service:
         session, self._session = self._session, None
         if session is not None:
             session.ended = True
-            if session.group is not None:
-                session.group.abort()
-                session.group = None
+            session.drop_group()

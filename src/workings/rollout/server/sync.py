@@ -35,7 +35,7 @@ class WeightSync:
 
     Attributes:
         ready: set when the engine's thread has begun.
-        outcome: of the engine's job.
+        attempt: number of the group that the trainer has to join first, 0 for none.
     """
 
     def __init__(
@@ -57,12 +57,13 @@ class WeightSync:
         self._failed: BaseException | None = None
         self._checked = False
         self.ready = threading.Event()
-        self.outcome: Any = None
+        self.attempt = 0
 
     # ------------------------------------------------------------------ engine's thread
 
     def join(self, store: Any, *, address: str, attempt: int) -> WeightGroup:
         """A new group with the trainer, which joins as soon as it hears that this side is ready."""
+        self.attempt = attempt
         self.ready.set()
         return WeightGroup(
             store,
@@ -113,20 +114,21 @@ class WeightSync:
 
     def offer(self, rows: Any, num_bytes: int) -> None:
         """Announce a bucket; returns once its bytes are waited for."""
-        self._raise_failure()
+        self.raise_failure()
         self._parts.put((read_description(rows, num_bytes), num_bytes))
         deadline = time.monotonic() + self._seconds
         while not self._receiving.acquire(timeout=POLL_SECONDS):
             if time.monotonic() > deadline:
                 raise EngineError(f"the engine took no weights for {self._seconds:g} s")
-        self._raise_failure()
+        self.raise_failure()
 
     def close(self, checksum: str) -> None:
         """No more buckets."""
-        self._raise_failure()
+        self.raise_failure()
         self._parts.put(checksum)
 
-    def _raise_failure(self) -> None:
+    def raise_failure(self) -> None:
+        """Raise the error that ended the transfer on the engine's side, if there was one."""
         error = self._failed
         if error is None:
             return

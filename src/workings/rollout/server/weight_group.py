@@ -23,6 +23,7 @@ dist: Any = torch.distributed
 """Its stores and groups are documented, but not in its type stubs."""
 TRAINER, SERVER, SIZE = 0, 1, 2
 POLL_SECONDS = 0.0005
+NCCL_WATCHDOG = timedelta(minutes=10)
 ALIVE_EVERY_SECONDS = 1.0
 
 
@@ -81,7 +82,8 @@ class WeightGroup:
         try:
             if backend == "nccl":
                 options = dist.ProcessGroupNCCL.Options()
-                options._timeout = limit
+                # Its watchdog ends the whole process; `broadcast` gives up long before.
+                options._timeout = 10 * limit + NCCL_WATCHDOG
                 self._group: Any = dist.ProcessGroupNCCL(own, rank, SIZE, options)
             else:
                 options = dist.ProcessGroupGloo._Options()
