@@ -232,6 +232,7 @@ class Bench:
 def time_attention(shape: Shape, rows: int, length: int) -> None:
     """Prints what one layer's attention takes on `rows` rows of `length` tokens."""
     import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
 
     from workings.training.attention import Documents, document_attention
 
@@ -253,15 +254,40 @@ def time_attention(shape: Shape, rows: int, length: int) -> None:
     def packed(*heads: int) -> list[Any]:
         return [one.flatten(0, 1).requires_grad_() for one in tensors(*heads)]
 
+    def by_cudnn(q: Any, k: Any, v: Any) -> Any:
+        kernels = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION]
+        with sdpa_kernel(kernels, set_priority=True):
+            return sdpa(q, k, v, is_causal=True, enable_gqa=True)
+
+    class PackedByCudnn(torch.autograd.Function):
+        """The kernel that torch has for nested tensors, called by itself."""
+
+        @staticmethod
+        def forward(ctx: Any, q: Any, k: Any, v: Any) -> Any:
+            ends = (bounds, bounds, length, length)
+            found = torch.ops.aten._cudnn_attention_forward(
+                q, k, v, None, *ends, True, 0.0, True, False, scale=shape.head_dim**-0.5
+            )
+            ctx.save_for_backward(q, k, v, found[0], found[1], found[6], found[7])
+            return found[0]
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            q, k, v, output, normaliser, seed, offset = ctx.saved_tensors
+            return torch.ops.aten._cudnn_attention_backward(
+                *(grads[0], q, k, v, output, normaliser, seed, offset, None),
+                *(bounds, bounds, length, length, 0.0, True),
+                scale=shape.head_dim**-0.5,
+            )
+
     ways: dict[str, tuple[Callable[..., Any], list[Any]]] = {
-        "SDPA, grouped": (
+        "SDPA as it comes": (
             lambda q, k, v: sdpa(q, k, v, is_causal=True, enable_gqa=True),
             lanes(own, shared, shared),
         ),
-        "SDPA, repeated": (
-            lambda q, k, v: sdpa(q, k, v, is_causal=True),
-            lanes(own, own, own),
-        ),
+        "SDPA, cuDNN first": (by_cudnn, lanes(own, shared, shared)),
+        "SDPA, cuDNN first, heads repeated": (by_cudnn, lanes(own, own, own)),
+        "packed by cuDNN": (PackedByCudnn.apply, packed(own, shared, shared)),
         "documents": (
             lambda q, k, v: document_attention(q, k, v, documents),
             packed(own, shared, shared),
@@ -269,17 +295,19 @@ def time_attention(shape: Shape, rows: int, length: int) -> None:
     }
     flops = 7 * length**2 * own * shape.head_dim * rows
     for name, (attend, inputs) in ways.items():
-        direction = torch.randn_like(attend(*inputs))
-        for count in (3, 10):
-            began = now()
-            for _ in range(count):
-                torch.autograd.grad(attend(*inputs), inputs, direction)
-            seconds = (now() - began) / count
-        print(
-            f"attention, {rows} x {length}, {name}: {seconds * 1e3:.2f} ms a layer, "
-            f"{flops / seconds / 1e12:.0f} TFLOP/s",
-            flush=True,
-        )
+        title = f"attention, {rows} x {length}, {name}"
+        try:
+            direction = torch.randn_like(attend(*inputs))
+            for count in (3, 10):
+                began = now()
+                for _ in range(count):
+                    torch.autograd.grad(attend(*inputs), inputs, direction)
+                seconds = (now() - began) / count
+        except Exception as error:  # A way that this version of torch does not go.
+            print(f"{title}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+            continue
+        rate = flops / seconds / 1e12
+        print(f"{title}: {seconds * 1e3:.2f} ms a layer, {rate:.0f} TFLOP/s", flush=True)
 
 
 @contextlib.contextmanager
