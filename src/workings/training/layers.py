@@ -42,7 +42,7 @@ def prepare_layers(
     layers are found, and for kernels that cannot run here.
     """
     kernels, text = _choose_kernels(model, kernels)
-    for layer in decoder_layers(model):
+    for layer in base_model(model).modules():
         if isinstance(layer.__dict__.get("forward"), LayerForward):
             layer.forward = layer.__dict__["forward"].own
     if kernels == "liger":
