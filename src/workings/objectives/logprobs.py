@@ -167,8 +167,11 @@ class _ChunkedLogprobs(torch.autograd.Function):
         if grad_logprobs is None:
             grad_logprobs = torch.zeros_like(normalisers)
         grad_hidden = torch.empty_like(hidden) if ctx.needs_input_grad[0] else None
-        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[2] else None
-        grad_bias = torch.zeros_like(bias) if bias is not None and ctx.needs_input_grad[3] else None
+        grad_weight = grad_bias = None
+        if ctx.needs_input_grad[2]:
+            grad_weight = torch.zeros_like(weight, dtype=sum_dtype(weight))
+        if bias is not None and ctx.needs_input_grad[3]:
+            grad_bias = torch.zeros_like(bias, dtype=sum_dtype(bias))
         last = (hidden.shape[0] - 1) // ctx.chunk * ctx.chunk
         for start in reversed(range(0, hidden.shape[0], ctx.chunk)):
             rows = slice(start, start + ctx.chunk)
@@ -195,6 +198,14 @@ class _ChunkedLogprobs(torch.autograd.Function):
             if grad_bias is not None:
                 grad_bias += grad.sum(0).to(grad_bias.dtype)
         return grad_hidden, None, grad_weight, grad_bias, None, None, None, None
+
+
+def sum_dtype(parameter: Tensor) -> torch.dtype:
+    """The dtype that a gradient is summed over chunks in: float32 for narrower parameters.
+
+    autograd rounds it to the dtype that the parameter wants (`Tensor.grad_dtype`).
+    """
+    return torch.promote_types(parameter.dtype, torch.float32)
 
 
 class _Head:

@@ -23,6 +23,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from workings.objectives.logprobs import sum_dtype
+
 CHUNK_BYTES = 1 << 31
 """Most bytes of one chunk of logits, where the memory is not small."""
 CHUNK_SHARE, KEPT_SHARE = 1 / 32, 1 / 16
@@ -128,9 +130,11 @@ class _FusedLogprobs(torch.autograd.Function):
             if grad_hidden is not None:
                 torch.mm(logits, head.weight, out=grad_hidden[rows])
             if ctx.needs_input_grad[2]:
-                grad_weight = _plus(grad_weight, _product(logits.T, hidden[rows], weight.dtype))
+                grad_weight = _plus(
+                    grad_weight, _product(logits.T, hidden[rows], sum_dtype(weight))
+                )
             if bias is not None and ctx.needs_input_grad[3]:
-                grad_bias = _plus(grad_bias, logits.sum(0, dtype=bias.dtype))
+                grad_bias = _plus(grad_bias, logits.sum(0, dtype=sum_dtype(bias)))
         if ctx.needs_input_grad[2] and grad_weight is None:
             grad_weight = torch.zeros_like(weight)
         if bias is not None and ctx.needs_input_grad[3] and grad_bias is None:

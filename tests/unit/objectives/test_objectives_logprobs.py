@@ -182,3 +182,22 @@ def test_a19a_memory_does_not_grow_with_tokens():
             )
             (scores.logprobs.sum() + scores.entropies.sum()).backward()
         assert seen.largest <= chunk
+
+
+@pytest.mark.parametrize("kept", [torch.bfloat16, torch.float32])
+def test_the_gradient_of_a_bfloat16_head_is_summed_in_float32(kept):
+    hidden, weight, _, targets = inputs(2048, 16, 19, dtype=torch.bfloat16)
+    weight.grad_dtype = kept
+    exact = weight.detach().double().requires_grad_()
+    logprobs, _ = plain(
+        hidden.detach().double(), exact, 0.0, targets, temperature=1.0, scale=1.0, cap=None
+    )
+    logprobs.sum().backward()
+    scores = token_logprobs(
+        hidden, targets, head_weight=weight, chunk_bytes=4 * weight.shape[0] * 8
+    )
+    scores.logprobs.sum().backward()
+    assert weight.grad.dtype == kept
+    gap = (weight.grad.double() - exact.grad).norm() / exact.grad.norm()
+    # 256 chunks summed in bfloat16 would be off by 2 % and more.
+    assert gap < (2e-3 if kept == torch.float32 else 4e-3)
