@@ -10,6 +10,7 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,10 +25,21 @@ inside = pytest.mark.skipif(not INTERPRETED, reason="run by the test that starts
 @pytest.mark.skipif(INTERPRETED, reason="this is the process that it starts")
 def test_the_kernels_under_the_interpreter():
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ended = subprocess.run(
-        command, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True
+        command, env={**kept, "TRITON_INTERPRET": "1"}, capture_output=True, text=True
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(INTERPRETED, reason="this is the process of the other test")
+def test_the_kernels_compile_for_an_h100():
+    script = Path(__file__).with_name("compiled_logprobs_kernels.py")
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("compiled _score_kernel") == 2
+    assert ended.stdout.count("compiled _gradient_kernel") == 4
 
 
 def inputs(dtype, *, num_tokens=9, width=16, vocabulary=150, with_bias=True):
