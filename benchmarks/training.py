@@ -114,9 +114,10 @@ class Measurement:
                 found = self._call(side, "sft", *arguments)
                 if found is not None:
                     measured[side].append(found)
+                    used = mfu(case, found.seconds)
                     print(
                         f"[{self.budget.spent:4.0f} s] {case.title}, {side}, repeat {repeat}: "
-                        f"{found.median * 1e3:.1f} ms a step, {mfu(case, found.median):.1f} % MFU, "
+                        f"{found.seconds * 1e3:.1f} ms a step, {used:.1f} % MFU, "
                         f"{found.peak_gib:.1f} GiB",
                         flush=True,
                     )
@@ -142,7 +143,7 @@ class Measurement:
                 peaks[title] = found.peak_gib
                 print(
                     f"[{self.budget.spent:4.0f} s] GRPO step, {case.title}, {title}: "
-                    f"{found.peak_gib:.1f} GiB, {found.seconds[-1]:.2f} s",
+                    f"{found.peak_gib:.1f} GiB, {found.seconds:.2f} s",
                     flush=True,
                 )
         return [
@@ -198,7 +199,7 @@ def sft_rows(case: SFTCase, measured: Mapping[str, Sequence[Measured]]) -> list[
     """Our rate against each of TRL's, MFU of every side, and the memory of every side."""
     found: list[Row] = []
     medians = {
-        side: statistics.median(one.median for one in every) for side, every in measured.items()
+        side: statistics.median(one.seconds for one in every) for side, every in measured.items()
     }
     for side in [one for one in medians if one != OURS] if OURS in medians else []:
         found.append(
@@ -232,7 +233,7 @@ def sft_rows(case: SFTCase, measured: Mapping[str, Sequence[Measured]]) -> list[
 
 def spread(side: str, every: Sequence[Measured]) -> str:
     """Median and range of a side's repeats, as text."""
-    milliseconds = [1e3 * one.median for one in every]
+    milliseconds = [1e3 * one.seconds for one in every]
     passes = max(one.passes for one in every)
     return (
         f"{TITLES[side]} {statistics.median(milliseconds):.1f} ms a step "

@@ -77,18 +77,11 @@ class GRPOCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Seconds of each counted step, the most memory that tensors took, and passes of a step."""
+    """Seconds of a counted step, the most memory that tensors took, and passes of a step."""
 
-    seconds: list[float]
+    seconds: float
     peak_gib: float
     passes: int = 1
-
-    @property
-    def median(self) -> float:
-        """Seconds of the median step."""
-        ordered = sorted(self.seconds)
-        middle = len(ordered) // 2
-        return (ordered[middle] + ordered[~middle]) / 2
 
 
 class Ended(BaseException):
@@ -96,26 +89,31 @@ class Ended(BaseException):
 
 
 class StepClock:
-    """Seconds of every step of a loop that calls `tick` at the end of each."""
+    """Seconds of the steps of a loop that calls `tick` at the end of each.
+
+    It waits for the card before the first counted step and after the last one alone, so that a loop
+    which prepares a step while the card still works on the one before may do so.
+    """
 
     def __init__(self, warmup: int, steps: int) -> None:
-        self.left = warmup + steps
+        self.done = 0
         self.warmup = warmup
-        self.seconds: list[float] = []
-        self.before = now()
+        self.steps = steps
+        self.began = now()
+        self.seconds = math.nan
 
     def tick(self) -> None:
         """The end of a step; raises Ended after the last."""
-        moment = now()
-        self.seconds.append(moment - self.before)
-        self.before = moment
-        self.left -= 1
-        if self.left == 0:
+        self.done += 1
+        if self.done == self.warmup:
+            self.began = now()
+        if self.done == self.warmup + self.steps:
+            self.seconds = now() - self.began
             raise Ended
 
     def measured(self, *, passes: int = 1) -> Measured:
         """What was counted."""
-        return Measured(seconds=self.seconds[self.warmup :], peak_gib=peak_gib(), passes=passes)
+        return Measured(seconds=self.seconds / self.steps, peak_gib=peak_gib(), passes=passes)
 
 
 def now() -> float:
@@ -243,7 +241,7 @@ class Ours:
             max_length=case.length - case.prompt,
         )
         forget_peak()
-        clock = StepClock(0, steps)
+        clock = StepClock(1, steps)
         with contextlib.suppress(Ended):
             while True:
                 batches = pack(
@@ -420,18 +418,18 @@ class TRL:
 
         with tempfile.TemporaryDirectory() as folder:
             arguments = trl_grpo_settings(
-                case, steps, rows=settings["rows"], tuned=settings["tuned"]
+                case, 1 + steps, rows=settings["rows"], tuned=settings["tuned"]
             )
             trainer = GRPOTrainer(
                 model=model,
                 reward_funcs=lambda completions, **rest: [0.0] * len(completions),
                 args=GRPOConfig(output_dir=folder, **arguments),
-                train_dataset=Dataset.from_dict({"prompt": ["w5"] * (case.samples * steps)}),
+                train_dataset=Dataset.from_dict({"prompt": ["w5"] * (case.samples * (1 + steps))}),
                 processing_class=small_tokenizer(),
             )
             trainer._generate_and_score_completions = made_up
             forget_peak()
-            clock = StepClock(0, steps)
+            clock = StepClock(1, steps)
             trainer.add_callback(_ticking(clock))
             with contextlib.suppress(Ended):
                 trainer.train()

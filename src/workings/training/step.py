@@ -75,7 +75,8 @@ def policy_step(
     averaged over ranks after the last backward pass, so a share is multiplied by their number. A
     step with no microbatch (nothing to train) still steps with zero gradients, as it would had its
     rows been computed; so does a rank without any, with the gradients of the others. A gradient
-    that is not finite, or longer than `skip_above`, leaves the weights alone.
+    that is not finite, or longer than `skip_above`, leaves the weights alone. Nothing here waits
+    for the device after the update has begun, so the next step's rows are packed meanwhile.
     """
     _refuse_wrapper(model)
     ranks = ranks or Ranks()
@@ -104,15 +105,15 @@ def policy_step(
         average_gradients(parameters, ranks)
         grad_norm = _clipped_norm(parameters, max_grad_norm)
     skipped = not math.isfinite(grad_norm) or (skip_above is not None and grad_norm > skip_above)
-    if skipped:
-        optimizer.zero_grad(set_to_none=True)
-    else:
-        optimizer.step()
     measured = Totals(
         loss=0.0 if total is None else float(total.item()),
         sums=_numbers(sums),
         maxima=_numbers(maxima),
     )
+    if skipped:
+        optimizer.zero_grad(set_to_none=True)
+    else:
+        optimizer.step()
     over_all = merge_totals(measured, ranks)
     return StepOutcome(
         loss=over_all.loss,

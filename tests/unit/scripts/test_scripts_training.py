@@ -23,8 +23,7 @@ def test_our_loop_runs_as_it_is_and_counts_no_warm_up() -> None:
     assert isinstance(case, SFTCase)
     settings = {"device": "cpu", "overrides": {"batch.activation_checkpointing": "full"}}
     measured = Ours().sft(case, 1, 2, settings)
-    assert len(measured.seconds) == 2
-    assert all(seconds > 0 for seconds in measured.seconds)
+    assert measured.seconds > 0
 
 
 @pytest.mark.parametrize("checkpointing", ["none", "full"])
@@ -36,7 +35,7 @@ def test_our_update_runs_on_a_made_up_group(checkpointing: str) -> None:
     assert isinstance(case, GRPOCase)
     settings = {"device": "cpu", "checkpointing": checkpointing, "kernels": "plain"}
     measured = Ours().grpo(case, 2, {**settings, "microbatch_tokens": 32})
-    assert len(measured.seconds) == 2
+    assert measured.seconds > 0
 
 
 def test_useful_products_are_counted_once() -> None:
@@ -58,9 +57,9 @@ def test_rows_compare_with_each_side_and_say_what_each_used() -> None:
     case = CASES["sft_2048"]
     assert isinstance(case, SFTCase)
     measured = {
-        OURS: [Measured(seconds=[0.3, 0.31, 0.3], peak_gib=60.0) for _ in range(3)],
-        TUNED: [Measured(seconds=[s], peak_gib=65.0) for s in (0.35, 0.36, 0.4)],
-        DEFAULTS: [Measured(seconds=[0.6], peak_gib=40.0)],
+        OURS: [Measured(seconds=0.3, peak_gib=60.0) for _ in range(3)],
+        TUNED: [Measured(seconds=s, peak_gib=65.0) for s in (0.35, 0.36, 0.4)],
+        DEFAULTS: [Measured(seconds=0.6, peak_gib=40.0)],
     }
     rows = {row["name"]: row for row in sft_rows(case, measured)}
     against = rows["SFT, 1.5B, 8 x 2,048 tokens, against TRL tuned"]
