@@ -16,7 +16,7 @@ def restore_policy(model: Any, folder: Path) -> None:
     """Copy the weights that `save_policy` wrote into `model`, in place.
 
     A LoRA policy takes its adapter; the base is not in the checkpoint and stays as it is. Raises
-    CheckpointError where names or shapes are not exactly those of the model.
+    CheckpointError where names, shapes or dtypes are not exactly those of the model.
     """
     if has_adapter(model):
         _restore_adapter(model, folder)
@@ -77,3 +77,11 @@ def _compare(
             f"(such as {(missing + unknown + shapes)[0]})",
             hint="resume with the settings of the run's own config.yaml",
         )
+    for name in expected:
+        if expected[name].dtype != found[name].dtype:
+            raise CheckpointError(
+                f"{name} in {folder} is {found[name].dtype}, and {expected[name].dtype} in this "
+                "run, which would round it or lose its float32 master",
+                hint="resume with the model.dtype and optimizer.offload of the run's own "
+                "config.yaml",
+            )

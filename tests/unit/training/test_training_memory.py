@@ -10,7 +10,7 @@ import torch
 from grpo_loop import TOKENIZER, Loop, NotedEngine, assert_resumes_exactly, drawn
 from tiny import tiny_model
 from workings.config.sections import EngineConfig, OptimizerConfig
-from workings.errors import ConfigError
+from workings.errors import CheckpointError, ConfigError
 from workings.models.tensors import load_tensors
 from workings.training.checkpointer import OPTIMIZER
 
@@ -95,6 +95,17 @@ def test_a_checkpoint_holds_the_masters_and_the_rounded_weights(tmp_path):
     assert rounded == sorted(p.float().sum().item() for p in loop.model.parameters())
     assert any(not m.equal(m.to(torch.bfloat16).float()) for m in masters)
     assert json.loads((folder / "config.json").read_text())["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize("masters_first", [True, False])
+def test_a_checkpoint_goes_on_only_where_no_master_is_lost(masters_first, tmp_path):
+    def loop(masters, **settings):
+        make = bfloat16_loop if masters else Loop
+        return make(tmp_path, **settings)
+
+    loop(masters_first).run_until(1)
+    with pytest.raises(CheckpointError, match="would round it or lose its float32 master"):
+        loop(not masters_first, resume="latest").run()
 
 
 def test_offloaded_gradients_train_as_resident_ones(tmp_path):

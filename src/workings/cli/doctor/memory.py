@@ -174,7 +174,7 @@ def memory_finding(estimate: MemoryEstimate, *, device: str, trained: int) -> Fi
         text += f". {trained:,} parameters are trained"
         remedy = (
             "in this order: batch.activation_checkpointing=full, a lower batch.microbatch_tokens, "
-            "model.lora.rank=32, a smaller model"
+            "optimizer.offload=true, model.lora.rank=32, a smaller model"
         )
     if estimate.lasting > total:
         return fail("memory of the run", text, remedy, details=details)
