@@ -25,6 +25,7 @@ from workings.rollout.server_engine import TOKEN_VARIABLE
 from workings.rollout.vllm_engine import VLLMEngine
 
 MIN_TOKEN_LENGTH = 16
+ENDS = (signal.SIGINT, signal.SIGTERM)
 
 
 def run(config: ServeConfig) -> int:
@@ -32,7 +33,7 @@ def run(config: ServeConfig) -> int:
     token = os.environ.get(TOKEN_VARIABLE) or None
     check_token(token, needed=config.host not in LOOPBACK)
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDS:
         signal.signal(number, _interrupt)
     set_threads(config.num_threads)
     by_adapter = config.engine.lora_by_adapter
@@ -53,9 +54,9 @@ def run(config: ServeConfig) -> int:
         server = InferenceServer(service, host=config.host, port=config.port, token=token)
         with server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
-            write_data(server.url)
-            write_note(f"serving with {type(engine).__name__}; end it with Ctrl-C")
             try:
+                write_data(server.url)
+                write_note(f"serving with {type(engine).__name__}; end it with Ctrl-C")
                 service.serve_jobs()
             except KeyboardInterrupt:
                 write_note("shutting down")
@@ -97,5 +98,10 @@ def _load_adapter(engine: Engine) -> LoadAdapter:
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Both signals end the server; a shell in the background would ignore the first."""
+    """The first signal ends the server in order, another one at once.
+
+    Set for both, since a shell starts what is in the background with the first one ignored.
+    """
+    for each in ENDS:
+        signal.signal(each, signal.SIG_DFL)
     raise KeyboardInterrupt
