@@ -254,6 +254,8 @@ class Batch:
         self._forget(line)
         if not worker.is_ready:
             self._lender.check()
+            if worker.fault is None:
+                worker.is_usable()  # it may have said why it ends, and sending to it failed first
         self._lender.discard(worker)
         if not line.jobs:
             return  # it had answered all, and then said more
