@@ -72,7 +72,7 @@ def test_a5b_engine_and_trainer_agree(temperature, truncation, lora):
     )
     rows = sampled_rows(model, sampling)
     cut = []
-    for layout in ("padded", "packed", "shared_prompt"):
+    for layout in ("padded", "packed", "shared_prompt", "documents", "shared_documents"):
         for batch in pack(rows, layout=layout, max_tokens=200):
             with torch.no_grad():
                 scores = response_scores(model, batch, temperature=temperature)

@@ -29,7 +29,10 @@ from workings.training.packing import Layout, TrainRow
 from workings.training.step import LossFunction, StepOutcome
 
 TOKENIZER = tiny_tokenizer()
-LAYOUTS: tuple[Layout, ...] = ("padded", "packed", "shared_prompt")
+LAYOUTS: tuple[Layout, ...] = (
+    *("padded", "packed", "shared_prompt"),
+    *("documents", "shared_documents"),
+)
 
 
 def row(key: int, length: int, *, advantage: float = 1.0, prompt: Sequence[int] = ()) -> TrainRow:

@@ -83,6 +83,8 @@ CUTS = {
     "shared prompts": {"layout": "shared_prompt", "max_tokens": 10_000},
     "shared prompts, four rows": {"layout": "shared_prompt", "max_tokens": 500, "max_rows": 4},
     "shared on the left": {"layout": "shared_prompt", "max_tokens": 120, "padding_side": "left"},
+    "documents": {"layout": "documents", "max_tokens": 150},
+    "shared documents": {"layout": "shared_documents", "max_tokens": 300},
 }
 
 
