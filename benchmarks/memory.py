@@ -34,7 +34,7 @@ from measured import RESULTS, Row, document, write
 from shapes import SHAPES, Shape, random_prompts, text_of, write_model
 
 GIB = 2**30
-WATCH_SECONDS = 0.002
+WATCH_SECONDS = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
