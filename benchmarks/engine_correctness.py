@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measured import Row, document, write
+from grading_pairs import data_folder
+from measured import Row, document, name_of, write
 from pyarrow import parquet
 from transformers import GenerationConfig
 
@@ -61,8 +61,9 @@ class Completion:
 
 def read_prompts(loaded: LoadedModel, count: int) -> list[tuple[int, ...]]:
     """The first questions as the chat template renders them."""
-    folder = Path(os.environ.get("WORKINGS_DATA_DIR") or ROOT.parent / "shared" / "data")
-    questions = parquet.read_table(folder / "gsm8k_test.parquet")["problem"].to_pylist()[:count]
+    questions = parquet.read_table(data_folder() / "gsm8k_test.parquet")["problem"].to_pylist()[
+        :count
+    ]
     prompts = []
     for question in questions:
         text = loaded.tokenizer.apply_chat_template(
@@ -354,15 +355,12 @@ def main(arguments: Sequence[str]) -> int:
     for row in measure(loaded, num_prompts=given.prompts, num_tokens=given.tokens):
         rows.append(row)
         print(json.dumps(row), flush=True)
-    device = {"device": str(loaded.device)}
-    if loaded.device.type == "cuda":
-        device = {"device": torch.cuda.get_device_name(loaded.device)}
     content = document(
         "engine_correctness",
         rows,
         command=shlex.join(["python", "benchmarks/engine_correctness.py", *arguments]),
         commit=given.commit,
-        device=device,
+        device={"device": name_of(loaded.device)},
     )
     write(given.out / "engine_correctness.json", content)
     if given.record:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measured import RESULTS, Row, document, write
+from measured import RESULTS, Row, document, name_of, write
 from shapes import SHAPES, write_model
 
 from workings.models.load import LoadedModel, load_model
@@ -166,9 +166,6 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = write_model(SHAPES[given.shape], Path(folder) / "model")
         loaded = load_model(str(path), device=given.device, weights=given.weights)
-    name = str(loaded.device)
-    if loaded.device.type == "cuda":
-        name = torch.cuda.get_device_name(loaded.device)
     rows = measure(loaded, shape=given.shape, repeats=given.repeats)
     for row in rows:
         print(row, flush=True)
@@ -177,7 +174,7 @@ def main(arguments: Sequence[str]) -> int:
         rows,
         command=shlex.join(["python", "benchmarks/engine_refresh.py", *arguments]),
         commit=given.commit,
-        device={"device": name},
+        device={"device": name_of(loaded.device)},
         notes=[
             f"The policy's weights are {base_model(loaded.model).dtype}, the engine's bfloat16."
         ],

@@ -6,12 +6,22 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workings.tracking.environment import environment_report, package_versions
 
+if TYPE_CHECKING:
+    import torch
+
 RESULTS = Path(__file__).parent / "results"
 Row = dict[str, Any]
+
+
+def name_of(device: torch.device) -> str:
+    """What a torch device is called: the name of the card, else its kind."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
 
 
 def document(

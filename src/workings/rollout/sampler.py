@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import torch
 
-from workings.errors import EngineError
 from workings.rollout.engine import SamplingParams
+from workings.rollout.engine_errors import broken_logits
 
 BLOCK = 256
 CPU_CHUNK_ELEMENTS = 1 << 20
@@ -220,8 +220,4 @@ def _invert(
 
 def _check_finite(highest: torch.Tensor) -> None:
     if not bool(torch.isfinite(highest).all()):
-        raise EngineError(
-            "the model gave logits that are not finite (NaN or infinity), so there is nothing to "
-            "sample from",
-            hint="the weights are broken; look for the first non-finite step of training",
-        )
+        raise broken_logits()

@@ -19,6 +19,7 @@ from workings.models.bits_and_bytes import is_quantized, quantization_of
 from workings.models.weights import base_model, has_adapter
 from workings.rollout.causal_model import CausalModel, sampling_mode
 from workings.rollout.engine import Pending, Request, SamplingParams
+from workings.rollout.engine_errors import asleep, closed, mixed_weights
 from workings.rollout.finished import Finished
 from workings.rollout.generation import Generation
 from workings.rollout.requests import check_request, describe_sampling
@@ -100,7 +101,7 @@ class TransformersEngine:
         """
         model = self._ready_model()
         if self._asleep:
-            raise EngineError("the engine is asleep", hint="call wake() before sampling")
+            raise asleep()
         for request in requests:
             check_request(
                 request, sampling, vocabulary=model.vocabulary, max_positions=model.max_positions
@@ -169,12 +170,9 @@ class TransformersEngine:
 
     def _ready_model(self, *, whole: bool = True) -> CausalModel:
         if self._model is None:
-            raise EngineError("the engine is closed", hint="make a new one")
+            raise closed()
         if whole and not self._weights_whole:
-            raise EngineError(
-                "the last load_weights failed halfway, so the weights are a mixture",
-                hint="load a whole set of weights first",
-            )
+            raise mixed_weights()
         return self._model
 
     def _check_shared(

@@ -14,6 +14,7 @@ from typing import Protocol
 from workings.data.tokenizer import Tokenizer
 from workings.errors import EngineError
 from workings.rollout.engine import Request, SamplingParams
+from workings.rollout.engine_errors import broken_logits
 from workings.rollout.stop_strings import StopStrings, decode
 from workings.types import FinishReason, Sample
 
@@ -162,11 +163,7 @@ def token_columns(completion: Completion, *, wanted: bool) -> tuple[list[float],
         )
     logprobs, log_kept = list(flat.logprobs[::COLUMNS]), flat.logprobs[1::COLUMNS]
     if not all(map(math.isfinite, logprobs)):
-        raise EngineError(
-            "the model gave logits that are not finite (NaN or infinity), so there is nothing to "
-            "sample from",
-            hint="the weights are broken; look for the first non-finite step of training",
-        )
+        raise broken_logits()
     return logprobs, [min(1.0, math.exp(value)) for value in log_kept]
 
 

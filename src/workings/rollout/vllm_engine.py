@@ -34,6 +34,7 @@ from workings.models.adapter_weights import (
 )
 from workings.models.weights import base_model, has_adapter, named_full_weights
 from workings.rollout.engine import Pending, Request, SamplingParams
+from workings.rollout.engine_errors import asleep, closed
 from workings.rollout.one_process import check_one_process
 from workings.rollout.requests import check_request, describe_sampling
 from workings.rollout.vllm_batch import VLLMBatch
@@ -135,7 +136,7 @@ class VLLMEngine:
         """
         engine = self._ready().llm_engine
         if not self._cache_awake:
-            raise EngineError("the engine is asleep", hint="call wake() before sampling")
+            raise asleep()
         check_sampling(sampling)
         for request in requests:
             check_request(
@@ -261,7 +262,7 @@ class VLLMEngine:
 
     def _ready(self, *, whole: bool = True) -> Any:
         if self._llm is None:
-            raise EngineError("the engine is closed", hint="make a new one")
+            raise closed()
         if whole and not self._weights_whole:
             raise EngineError(
                 "the engine has no whole set of weights: they were dropped by sleep(), or the last "

@@ -18,6 +18,8 @@ from workings.data.tokenizer import Tokenizer
 from workings.errors import EngineError, EngineMemoryError
 from workings.rollout.draws import stream_keys
 from workings.rollout.engine import Request, SamplingParams
+from workings.rollout.engine_errors import broken_logits
+from workings.rollout.paged.kernels.sampling import BROKEN
 from workings.rollout.paged.runner import Launch, Runner
 from workings.rollout.paged.scheduler import Scheduler
 from workings.rollout.paged.sequence import Sequence
@@ -120,7 +122,8 @@ class Batch:
             self._logprobs[places] = logprobs[step, taken]
             self._mass[places] = mass[step, taken]
             self._sampled[slots[taken]] += 1
-        self._refuse_broken(ids[:, alive])
+        if bool((ids[:, alive] == BROKEN).any()):
+            raise broken_logits()
         self._end(slots[alive], before[alive], ids)
 
     def _end(self, slots: NDArray[np.int32], before: NDArray[np.int32], ids: np.ndarray) -> None:
@@ -196,14 +199,6 @@ class Batch:
         self._in_slot[slot] = None
         self._owner[slot] = -1
         self._scheduler.preempt()
-
-    def _refuse_broken(self, ids: np.ndarray) -> None:
-        if bool((ids == -1).any()):
-            raise EngineError(
-                "the model gave logits that are not finite (NaN or infinity), so there is nothing "
-                "to sample from",
-                hint="the weights are broken; look for the first non-finite step of training",
-            )
 
     def _sequence(self, slot: int) -> Sequence:
         sequence = self._in_slot[slot]

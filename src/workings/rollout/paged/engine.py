@@ -19,6 +19,7 @@ from workings.data.tokenizer import Tokenizer
 from workings.errors import EngineError, EngineMemoryError
 from workings.models.weights import base_model, named_full_weights
 from workings.rollout.engine import Pending, Request, SamplingParams
+from workings.rollout.engine_errors import asleep, closed, mixed_weights
 from workings.rollout.finished import Finished
 from workings.rollout.paged.architecture import architecture_of, rotation_tables
 from workings.rollout.paged.batch import Batch
@@ -169,7 +170,7 @@ class PagedEngine:
     def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         """Copies a whole set of weights into the engine's own, in place; also while it sleeps."""
         if self._model is None:
-            raise EngineError("the engine is closed", hint="make a new one")
+            raise closed()
         self._weights_whole = False
         self._model.weights.load(tensors)
         self._weights_whole = True
@@ -201,14 +202,11 @@ class PagedEngine:
 
     def _ready_model(self) -> PagedModel:
         if self._model is None:
-            raise EngineError("the engine is closed", hint="make a new one")
+            raise closed()
         if self._asleep:
-            raise EngineError("the engine is asleep", hint="call wake() before sampling")
+            raise asleep()
         if not self._weights_whole:
-            raise EngineError(
-                "the last load_weights failed halfway, so the weights are a mixture",
-                hint="load a whole set of weights first",
-            )
+            raise mixed_weights()
         return self._model
 
     def _prepare(
