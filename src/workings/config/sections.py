@@ -41,10 +41,12 @@ class ModelConfig(Section):
         "auto", description="auto is sdpa where the model has it, else eager."
     )
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1 ...")
-    kernels: Literal["auto", "plain", "liger", "compiled"] = Field(
+    kernels: Literal["auto", "plain", "fused", "liger", "compiled"] = Field(
         "auto",
-        description="Of the layers in training. plain: transformers' own; liger: fused ones (extra "
-        "cuda); compiled: by torch.compile. auto is liger on a GPU where it knows the model.",
+        description="Of the layers in training. plain: transformers' own; fused: ours, for Llama, "
+        "Qwen2 and Qwen3; liger: Liger's, for more families (extra cuda); compiled: by "
+        "torch.compile. auto, on a GPU, is the first of fused, liger and plain that knows the "
+        "model.",
     )
     lora: LoraConfig | None = Field(None, description="Train adapters; null trains everything.")
     quantization: Literal["auto", "none", "4bit", "8bit"] = Field(

@@ -6,6 +6,9 @@ all its microbatches share. The stream is bfloat16 then, as it is in the engines
 half the bytes move between kernels. Gradients of a copy are added to the float32 gradient of its
 weight after every microbatch, so accumulation loses nothing.
 
+Copies of weights that take the same input lie one behind the other in memory, so that fused layers
+can multiply by all of them at once.
+
 The embedding and the head stay float32: `token_logprobs` casts the head itself and sums its
 gradient in float32, and the embedding's output is cast.
 """
@@ -48,12 +51,12 @@ def weights_in(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
     """`compute_weights` on any device."""
     inner = base_model(model)
     places = _places(inner, dtype)
-    copies = _copies([owner._parameters[name] for owner, name in places], dtype)  # type: ignore[misc]
-    own = [(owner, name, owner._parameters[name]) for owner, name in places]
+    copies = _copies(places, dtype)
+    own = [(owner, name, owner._parameters[name]) for _, owner, name in places]
     hook = inner.get_input_embeddings().register_forward_hook(_cast_output(dtype))
     _COMPUTING[inner] = dtype
     try:
-        for (owner, name), copy in zip(places, copies, strict=True):
+        for (_, owner, name), copy in zip(places, copies, strict=True):
             owner._parameters[name] = copy
         yield
     finally:
@@ -68,13 +71,17 @@ def computing_dtype(model: nn.Module) -> torch.dtype | None:
     return _COMPUTING.get(base_model(model))
 
 
-def _places(inner: Any, dtype: torch.dtype) -> list[tuple[nn.Module, str]]:
+Place = tuple[str, nn.Module, str]
+"""The name of the module around its owner, the owner, and the weight's name there."""
+
+
+def _places(inner: Any, dtype: torch.dtype) -> list[Place]:
     """Where the weights stand that a block replaces: wider than `dtype`, not embedding or head."""
     ends = (inner.get_input_embeddings(), inner.get_output_embeddings())
     kept = {id(p) for module in ends if module is not None for p in module.parameters()}
     return [
-        (module, name)
-        for module in inner.modules()
+        (path.rpartition(".")[0], module, name)
+        for path, module in inner.named_modules()
         for name, parameter in module._parameters.items()
         if parameter is not None
         and id(parameter) not in kept
@@ -83,20 +90,30 @@ def _places(inner: Any, dtype: torch.dtype) -> list[tuple[nn.Module, str]]:
     ]
 
 
-def _copies(parameters: list[nn.Parameter], dtype: torch.dtype) -> list[nn.Parameter]:
-    """Copies in `dtype` whose gradients go to the parameters; one for each distinct parameter."""
-    distinct = {id(parameter): parameter for parameter in parameters}
-    masters: list[Tensor] = list(distinct.values())
+def _copies(places: list[Place], dtype: torch.dtype) -> list[nn.Parameter]:
+    """Copies in `dtype` whose gradients go to the weights; one for each distinct weight."""
+    masters: dict[int, nn.Parameter] = {}
+    alike: dict[tuple[str, torch.Size, torch.device], list[nn.Parameter]] = {}
+    for around, owner, name in places:
+        master = owner._parameters[name]
+        assert master is not None, "places hold weights"
+        if id(master) not in masters:
+            masters[id(master)] = master
+            alike.setdefault((around, master.shape[1:], master.device), []).append(master)
+    values: dict[int, Tensor] = {}
+    for (_, rest, device), group in alike.items():
+        rows = [master.shape[0] for master in group]
+        memory = torch.empty((sum(rows), *rest), dtype=dtype, device=device)
+        values |= zip(map(id, group), torch.split(memory, rows), strict=True)
     with torch.no_grad():
-        values = [torch.empty_like(master, dtype=dtype) for master in masters]
-        torch._foreach_copy_(values, masters)
+        torch._foreach_copy_([values[key] for key in masters], list(masters.values()))
     copies = {}
-    for master, value in zip(masters, values, strict=True):
-        copy = nn.Parameter(value, requires_grad=master.requires_grad)
+    for key, master in masters.items():
+        copy = nn.Parameter(values[key], requires_grad=master.requires_grad)
         if master.requires_grad:
             copy.register_post_accumulate_grad_hook(_deliver_to(master))  # type: ignore[no-untyped-call]
-        copies[id(master)] = copy
-    return [copies[id(parameter)] for parameter in parameters]
+        copies[key] = copy
+    return [copies[id(owner._parameters[name])] for _, owner, name in places]
 
 
 def _deliver_to(master: Tensor) -> Callable[[Tensor], None]:

@@ -20,10 +20,12 @@ from workings.models.liger import apply_liger, has_liger, liger_supports
 from workings.models.weights import base_model
 from workings.training.activation_checkpointing import Checkpointing, Recomputation
 from workings.training.attention import attention_to
+from workings.training.fused.layer import FusedForward, FusedNorm, fused_supports
 
-Kernels = Literal["auto", "plain", "liger", "compiled"]
+Kernels = Literal["auto", "plain", "fused", "liger", "compiled"]
 TITLES: dict[Kernels, str] = {
     "plain": "plain layers",
+    "fused": "fused layers",
     "liger": "layers with Liger's kernels",
     "compiled": "compiled layers",
 }
@@ -37,39 +39,52 @@ def prepare_layers(
 ) -> str:
     """Make the layers of `model` run as asked; what they do then, as text for a log.
 
-    `auto` kernels are Liger's on a GPU, where liger-kernel is installed and knows the model. Called
-    again, the last call counts, but for Liger's kernels, which stay. Raises ModelError where no
-    layers are found, and for kernels that cannot run here.
+    `auto` kernels are, on a GPU, our own for the families that they know, and Liger's for others,
+    where liger-kernel is installed and knows the model. Called again, the last call counts, but for
+    Liger's kernels, which stay. Raises ModelError where no layers are found, and for kernels that
+    cannot run here.
     """
     kernels, text = _choose_kernels(model, kernels)
-    for layer in base_model(model).modules():
-        if isinstance(layer.__dict__.get("forward"), LayerForward):
-            layer.forward = layer.__dict__["forward"].own
+    inner = base_model(model)
+    for module in inner.modules():
+        stand_in = module.__dict__.get("forward")
+        if isinstance(stand_in, (LayerForward, FusedNorm)):
+            module.forward = stand_in.own
     if kernels == "liger":
         apply_liger(model)
     elif kernels == "compiled":
         limits = torch._dynamo.config
         limits.recompile_limit = max(limits.recompile_limit, RECOMPILES)
-    if checkpointing != "none" or kernels == "compiled":
-        config = base_model(model).config
+    elif kernels == "fused":
+        norm = inner.base_model.norm
+        norm.forward = FusedNorm(norm.forward, norm)
+    if checkpointing != "none" or kernels in ("compiled", "fused"):
         recomputation = Recomputation(checkpointing, draws=_draws(model))
         for layer in decoder_layers(model):
             layer.forward = LayerForward(
                 layer.forward,
                 layer,
-                config=config,
+                config=inner.config,
                 recomputation=recomputation,
-                compiled=kernels == "compiled",
+                kernels=kernels,
             )
     return text if checkpointing == "none" else f"{text}, {checkpointing} activation checkpointing"
 
 
 def _choose_kernels(model: nn.Module, wanted: Kernels) -> tuple[Kernels, str]:
     """The kernels, and the same in words with the reason where it was left open."""
+    if wanted == "fused" and not fused_supports(model):
+        raise ModelError(
+            f"there are no fused layers for the family {base_model(model).config.model_type}, or "
+            "not for what this model's configuration asks of them",
+            hint="set model.kernels=auto",
+        )
     if wanted != "auto":
         return wanted, TITLES[wanted]
     if not next(base_model(model).parameters()).is_cuda:
         return "plain", TITLES["plain"]
+    if fused_supports(model):
+        return "fused", TITLES["fused"]
     if liger_supports(model):
         return "liger", TITLES["liger"]
     reason = "it does not know the model" if has_liger() else "liger-kernel is not installed"
@@ -100,20 +115,20 @@ class LayerForward:
         *,
         config: Any,
         recomputation: Recomputation,
-        compiled: bool,
+        kernels: Kernels,
     ) -> None:
         self.own = own
         self._layer = layer
         self._config = config
         self._recomputation = recomputation
-        self._compiled = compiled
+        self._kernels = kernels
 
     def __call__(self, *inputs: Any, **settings: Any) -> Any:
         if settings.get("use_cache") or any(settings.get(name) is not None for name in CACHES):
             return self.own(*inputs, **settings)
         if not (torch.is_grad_enabled() and self._layer.training):
             return self._fast(*inputs, **settings)
-        if self._recomputation.within_compiled and self._compiled:
+        if self._recomputation.within_compiled and self._kernels == "compiled":
             return self._fast_and_recomputed(*inputs, **settings)
         return self._recomputation.run(self._attending, *inputs, **settings)
 
@@ -124,7 +139,7 @@ class LayerForward:
             copy.deepcopy(self._layer, memo),
             config=copy.deepcopy(self._config, memo),
             recomputation=copy.deepcopy(self._recomputation, memo),
-            compiled=self._compiled,
+            kernels=self._kernels,
         )
 
     def _attending(self, *inputs: Any, **settings: Any) -> Any:
@@ -134,7 +149,9 @@ class LayerForward:
 
     @functools.cached_property
     def _fast(self) -> Callable[..., Any]:
-        return torch.compile(self.own) if self._compiled else self.own
+        if self._kernels == "fused":
+            return FusedForward(self.own, self._layer)
+        return torch.compile(self.own) if self._kernels == "compiled" else self.own
 
     @functools.cached_property
     def _fast_and_recomputed(self) -> Callable[..., Any]:

@@ -76,7 +76,7 @@ def policy_step(
     step with no microbatch (nothing to train) still steps with zero gradients, as it would had its
     rows been computed; so does a rank without any, with the gradients of the others. A gradient
     that is not finite, or longer than `skip_above`, leaves the weights alone. Nothing here waits
-    for the device after the update has begun, so the next step's rows are packed meanwhile.
+    for the update itself, so the next step's rows are packed meanwhile.
     """
     _refuse_wrapper(model)
     ranks = ranks or Ranks()
@@ -98,27 +98,31 @@ def policy_step(
             for name, value in output.maxima.items():
                 maxima[name] = torch.maximum(maxima[name], value) if name in maxima else value
     model.eval()
+    reports = {"loss": total} if total is not None else {}
+    reports |= {f"sums/{name}": value for name, value in sums.items()}
+    reports |= {f"maxima/{name}": value for name, value in maxima.items()}
     if isinstance(optimizer, OffloadedAdamW) and optimizer.offloads_gradients:
         _refuse_ranks(ranks)
         grad_norm = float(optimizer.clip_gradients(max_grad_norm))
+        numbers = _update(optimizer, grad_norm, skip_above, reports)
+    elif _updates_on_device(optimizer, parameters):
+        average_gradients(parameters, ranks)
+        numbers = _update_on_device(optimizer, parameters, max_grad_norm, skip_above, reports)
+        grad_norm = numbers["norm"]
     else:
         average_gradients(parameters, ranks)
         grad_norm = _clipped_norm(parameters, max_grad_norm)
-    skipped = not math.isfinite(grad_norm) or (skip_above is not None and grad_norm > skip_above)
+        numbers = _update(optimizer, grad_norm, skip_above, reports)
     measured = Totals(
-        loss=0.0 if total is None else float(total.item()),
-        sums=_numbers(sums),
-        maxima=_numbers(maxima),
+        loss=numbers.get("loss", 0.0),
+        sums={name: numbers[f"sums/{name}"] for name in sums},
+        maxima={name: numbers[f"maxima/{name}"] for name in maxima},
     )
-    if skipped:
-        optimizer.zero_grad(set_to_none=True)
-    else:
-        optimizer.step()
     over_all = merge_totals(measured, ranks)
     return StepOutcome(
         loss=over_all.loss,
         grad_norm=grad_norm,
-        skipped=skipped,
+        skipped=_is_skipped(grad_norm, skip_above),
         sums=over_all.sums,
         maxima=over_all.maxima,
     )
@@ -163,25 +167,109 @@ def _refuse_ranks(ranks: Ranks) -> None:
         )
 
 
-def _clipped_norm(parameters: Sequence[nn.Parameter], max_norm: float) -> float:
-    """L2 norm of all gradients before they are clipped to `max_norm` in place (0: left alone).
+def _is_skipped(grad_norm: float, skip_above: float | None) -> bool:
+    return not math.isfinite(grad_norm) or (skip_above is not None and grad_norm > skip_above)
 
-    Reading it is the one time that a step waits for the device before its end; a gradient that is
-    short enough is then not written again.
+
+def _update(
+    optimizer: torch.optim.Optimizer,
+    grad_norm: float,
+    skip_above: float | None,
+    reports: dict[str, Tensor],
+) -> dict[str, float]:
+    """Steps with gradients that have been clipped, unless they are to be skipped; the reports."""
+    numbers = _Fetched(reports).numbers()
+    if _is_skipped(grad_norm, skip_above):
+        optimizer.zero_grad(set_to_none=True)
+    else:
+        optimizer.step()
+    return numbers
+
+
+def _updates_on_device(
+    optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
+) -> bool:
+    """True where `_update_on_device` can be used: torch's fused AdamW with all weights on a GPU."""
+    fused = isinstance(optimizer, torch.optim.AdamW) and all(
+        group["fused"] for group in optimizer.param_groups
+    )
+    return fused and all(parameter.is_cuda for parameter in parameters)
+
+
+def _update_on_device(
+    optimizer: torch.optim.Optimizer,
+    parameters: Sequence[nn.Parameter],
+    max_norm: float,
+    skip_above: float | None,
+    reports: dict[str, Tensor],
+) -> dict[str, float]:
+    """Clips, steps or skips without the CPU's word; the reports and the norm as `norm`.
+
+    The fused optimizer divides gradients and leaves weights alone as two scalars on the device
+    tell it. What the CPU reads is copied before the update begins, so the device is never without
+    work: it updates while the next step is prepared.
     """
+    norm = _norm(parameters)
+    fetched = _Fetched(reports | {"norm": norm})
+    steers = {"found_inf": ~norm.isfinite()}
+    if skip_above is not None:
+        steers["found_inf"] |= norm > skip_above
+    steers["found_inf"] = steers["found_inf"].float()
+    if max_norm > 0:
+        steers["grad_scale"] = ((norm.float() + NORM_SLACK) / max_norm).clamp_min(1.0)
+    for name, value in steers.items():
+        setattr(optimizer, name, value)
+    try:
+        optimizer.step()
+    finally:
+        for name in steers:
+            delattr(optimizer, name)
+    numbers = fetched.numbers()
+    if _is_skipped(numbers["norm"], skip_above):
+        optimizer.zero_grad(set_to_none=True)
+    return numbers
+
+
+def _norm(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """L2 norm of all gradients; a weight without one gets zeros."""
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter, dtype=parameter.grad_dtype)
-    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+
+
+def _clipped_norm(parameters: Sequence[nn.Parameter], max_norm: float) -> float:
+    """L2 norm of all gradients before they are clipped to `max_norm` in place (0: left alone).
+
+    A gradient that is short enough is not written again.
+    """
+    norm = _norm(parameters)
     value = float(norm)
     if max_norm > 0 and math.isfinite(value) and value + NORM_SLACK > max_norm:
         torch.nn.utils.clip_grads_with_norm_(parameters, max_norm, norm)
     return value
 
 
-def _numbers(values: dict[str, Tensor]) -> dict[str, float]:
-    """Scalars as Python numbers, fetched from their device at once."""
-    if not values:
-        return {}
-    table = torch.stack([value.double() for value in values.values()])
-    return dict(zip(values, table.tolist(), strict=True))
+class _Fetched:
+    """Scalars on their way to the CPU: one copy, which later work of the device does not delay."""
+
+    def __init__(self, values: dict[str, Tensor]) -> None:
+        self._names = list(values)
+        self._table = torch.zeros(len(values), dtype=torch.float64)
+        self._arrival: torch.cuda.Event | None = None
+        if not values:
+            return
+        table = torch.stack([value.double() for value in values.values()])
+        if not table.is_cuda:
+            self._table = table
+            return
+        self._table = self._table.pin_memory()
+        self._table.copy_(table, non_blocking=True)
+        self._arrival = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._arrival.record(torch.cuda.current_stream(table.device))
+
+    def numbers(self) -> dict[str, float]:
+        """The scalars as Python numbers, once they are here."""
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        return dict(zip(self._names, self._table.tolist(), strict=True))

@@ -14,6 +14,7 @@ from tiny import tiny_model, tiny_tokenizer
 from workings.config.objective import PRESETS
 from workings.config.objective_settings import ObjectiveConfig
 from workings.errors import DataError, ModelError
+from workings.training import step
 from workings.training.distributed import Ranks
 from workings.training.forward import check_head, choose_layout, response_scores
 from workings.training.optim import build_adamw, learning_rate_at, set_learning_rate, warmup_from
@@ -414,6 +415,55 @@ def test_clipping_bounds_the_norm_that_is_applied():
     norm = torch.sqrt(sum(p.grad.square().sum() for p in model.parameters()))
     assert outcome.grad_norm > 0.01
     assert norm.item() == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.01, 1e6])
+def test_an_update_steered_on_the_device_is_the_same_update(max_grad_norm, monkeypatch):
+    rows = make_rows()
+    loss = loss_for("nll", step_totals(rows, Ranks()))
+    weights, norms = [], []
+    for steered in (False, True):
+        monkeypatch.setattr(step, "_updates_on_device", lambda *_, answer=steered: answer)
+        model = tiny_model(TOKENIZER)
+        optimizer = build_adamw(model)
+        set_learning_rate(optimizer, 1e-3)
+        outcomes = [
+            policy_step(
+                model, optimizer, pack(rows, **CUTS["packed"]), loss, max_grad_norm=max_grad_norm
+            )
+            for _ in range(3)
+        ]
+        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+        norms.append([(one.loss, one.grad_norm, one.sums) for one in outcomes])
+        assert not any(hasattr(optimizer, name) for name in ("grad_scale", "found_inf"))
+    torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
+    for got, want in zip(*norms, strict=True):
+        assert got[:2] == pytest.approx(want[:2], rel=1e-4)
+        assert got[2] == pytest.approx(want[2], rel=1e-4)
+
+
+@pytest.mark.parametrize("fault", ["nan", "too long"])
+def test_an_update_steered_on_the_device_is_skipped_too(fault, monkeypatch):
+    monkeypatch.setattr(step, "_updates_on_device", lambda *_: True)
+    model = tiny_model(TOKENIZER)
+    optimizer = build_adamw(model)
+    set_learning_rate(optimizer, 0.1)
+    batches = pack(make_rows(), **CUTS["packed"])
+    sound = loss_for("nll", step_totals(make_rows(), Ranks()))
+    policy_step(model, optimizer, batches, sound)
+    before = {n: p.clone() for n, p in model.named_parameters()}
+    moments = [{k: v.clone() for k, v in state.items()} for state in optimizer.state.values()]
+
+    def broken(scores, batch):
+        return LossOutput(loss=scores.logprobs.sum() * math.nan)
+
+    loss, limit = (broken, None) if fault == "nan" else (sound, 1e-9)
+    outcome = policy_step(model, optimizer, batches, loss, skip_above=limit)
+    assert outcome.skipped
+    assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())
+    assert all(p.grad is None for p in model.parameters())
+    for state, kept in zip(optimizer.state.values(), moments, strict=True):
+        assert all(torch.equal(state[name], kept[name]) for name in kept)
 
 
 def test_a_step_lowers_the_loss():

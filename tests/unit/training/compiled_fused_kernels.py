@@ -1,0 +1,61 @@
+"""Compiles the kernels of fused layers for an H100, on a machine without a GPU.
+
+Run by `test_training_fused.py` in a process of its own, because Triton is told that the active
+device is an H100. Nothing is launched. It prints a line for each kernel that was compiled.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from triton.backends.compiler import GPUTarget
+from triton.runtime.driver import driver
+from triton.runtime.jit import JITFunction
+
+from workings.training.fused import gated_triton, norm_triton, rotation_triton
+from workings.training.fused.rotation import Heads
+
+
+class AbsentH100:
+    """As much of a driver as the compiler asks for."""
+
+    def get_current_target(self) -> GPUTarget:
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int | None = None) -> int:
+        return 0
+
+
+launch = JITFunction.run
+
+
+def compile_only(self: Any, *arguments: Any, grid: Any, warmup: bool, **options: Any) -> Any:
+    kernel = launch(self, *arguments, grid=grid, warmup=True, **options)
+    sys.stdout.write(f"compiled {self.__name__} to {len(kernel.asm['cubin'])} bytes\n")
+    return kernel
+
+
+def compile_all() -> None:
+    half = torch.bfloat16
+    stream, weight = torch.zeros(3, 1536, dtype=half), torch.zeros(1536, dtype=half)
+    for other in (None, stream):
+        normed, total, scale = norm_triton.forward(stream, other, weight, 1e-6)
+        norm_triton.backward(normed, other, total, weight, scale)
+    both = torch.zeros(3, 2 * 8960, dtype=half)
+    gated_triton.backward(gated_triton.forward(both), both)
+    for heads in (Heads(12, 2, 128), Heads(9, 3, 64), Heads(32, 8, 96)):
+        qkv = torch.zeros(3, sum(heads.sizes), dtype=half)
+        tables = torch.zeros(2, 3, heads.width, dtype=half)
+        parts = rotation_triton.forward(qkv, *tables, heads)
+        rotation_triton.backward(parts, *tables, heads)
+
+
+if __name__ == "__main__":
+    driver.set_active(AbsentH100())
+    JITFunction.run = compile_only
+    compile_all()

@@ -1,0 +1,80 @@
+"""The Triton kernels of fused layers against their torch definitions, in Triton's interpreter.
+
+Run by `test_training_fused.py` in a process of its own.
+"""
+
+import sys
+
+import torch
+
+import triton_interpreter  # noqa: F401  (before triton)
+from workings.training.fused import (
+    gated,
+    gated_triton,
+    norm,
+    norm_triton,
+    rotation,
+    rotation_triton,
+)
+
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def drawn(*shape, dtype):
+    return torch.randn(*shape, generator=GENERATOR).to(dtype)
+
+
+def check(got, want, dtype):
+    for one, other in zip(got, want, strict=True):
+        assert one.dtype == other.dtype
+        assert one.shape == other.shape
+        gap = (one.double() - other.double()).norm()
+        assert gap <= (1e-6 if dtype == torch.float32 else 1e-3) * other.double().norm(), gap
+
+
+for dtype in (torch.float32, torch.float16):
+    for tokens, width in ((7, 24), (1, 33)):
+        stream, delta, weight = (
+            drawn(tokens, width, dtype=dtype),
+            drawn(tokens, width, dtype=dtype),
+            drawn(width, dtype=dtype),
+        )
+        for added in (None, delta):
+            want = norm.forward(stream, added, weight, 1e-5)
+            got = norm_triton.forward(stream, added, weight, 1e-5)
+            check(got, want, dtype)
+            for passed in (None, delta):
+                grad = drawn(tokens, width, dtype=dtype)
+                given = (grad, passed, *want[1:2], weight, want[2])
+                check(norm_triton.backward(*given), norm.backward(*given), dtype)
+        strided = drawn(width, tokens, dtype=dtype).T
+        check(
+            norm_triton.forward(strided, None, weight, 1e-5),
+            norm.forward(strided, None, weight, 1e-5),
+            dtype,
+        )
+sys.stdout.write("norm\n")
+
+gated_triton.BLOCK = 16
+for dtype in (torch.float32, torch.float16):
+    for tokens, width in ((3, 40), (5, 16), (0, 8)):
+        both, grad = 3 * drawn(tokens, 2 * width, dtype=dtype), drawn(tokens, width, dtype=dtype)
+        check([gated_triton.forward(both)], [gated.forward(both)], dtype)
+        check([gated_triton.backward(grad, both)], [gated.backward(grad, both)], dtype)
+sys.stdout.write("gated\n")
+
+for dtype in (torch.float32, torch.float16):
+    for heads in (rotation.Heads(3, 1, 8), rotation.Heads(4, 2, 12), rotation.Heads(1, 1, 2)):
+        tokens = 5
+        qkv = drawn(tokens, sum(heads.sizes), dtype=dtype)
+        angles = torch.randn(tokens, heads.width // 2, generator=GENERATOR)
+        cos, sin = (
+            torch.cat([table, table], -1).to(dtype) for table in (angles.cos(), angles.sin())
+        )
+        want = rotation.forward(qkv, cos, sin, heads)
+        check(rotation_triton.forward(qkv, cos, sin, heads), want, dtype)
+        grads = tuple(drawn(*part.shape, dtype=dtype) for part in want)
+        laid_out = tuple(grad.transpose(0, 1).contiguous().transpose(0, 1) for grad in grads)
+        back = rotation.backward(grads, cos, sin, heads)
+        check([rotation_triton.backward(laid_out, cos, sin, heads)], [back], dtype)
+sys.stdout.write("rotation\n")
