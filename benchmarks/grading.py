@@ -2,13 +2,16 @@
 
     python benchmarks/grading_peers.py                      once, for the optional graders
     python benchmarks/grading.py [--graders NAME,...] [--out runs/grading] [--record]
+    python benchmarks/grading.py --workers [--out runs/grading] [--record]     two against one
 
 Every grader runs in a process of its own and is killed after 6 s on one pair. Speed is measured one
 grader after the other, in rounds over the same pairs; the rest with a process for every core.
 Nothing is remembered between grades of ours: no verdict, and no text that was read. The numbers go
 to OUT/grading.json, every wrong verdict to OUT/wrong.jsonl, and with --record the numbers go to
 benchmarks/results/grading.json, from which `python benchmarks/report.py` writes the tables. It
-takes about eight minutes on two idle cores; --quick looks at a few pairs of every set.
+takes about eight minutes on two idle cores; --quick looks at a few pairs of every set. --workers
+measures one thing alone, how much faster two workers are than one, for grading_workers.json: on two
+cores the caller takes a part of what the second worker would have.
 """
 
 from __future__ import annotations
@@ -37,13 +40,15 @@ from grading_pairs import (
     read_cases,
 )
 from grading_peers import MATH_VERIFY, OURS, PEERS
-from grading_results import Measured, Rates, collect
+from grading_results import Measured, Rates, collect, workers_rows
 from grading_runner import Outcome, Runner
+from measured import RESULTS, document, write
 
 from workings.grading.grader import Grader
 
 ROOT = Path(__file__).parents[1]
-RECORD = ROOT / "benchmarks" / "results" / "grading.json"
+RECORD = RESULTS / "grading.json"
+WORKERS_RECORD = RESULTS / "grading_workers.json"
 MIX, BOMBS = "MATH-500 and GSM8K", "adversarial cases"
 NUM_GSM8K, NUM_COLLEGE_MATH = 400, 600  # of 1,319 and 2,818: enough, and slow graders end
 DATASETS = {
@@ -266,6 +271,8 @@ _BEGUN = time.perf_counter()
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 0."""
     given = parser().parse_args(arguments)
+    if given.workers:
+        return record_workers(given)
     unknown = [name for name in given.graders if name not in PEERS]
     if unknown:
         parser().error(f"unknown grader {', '.join(unknown)}; there are {', '.join(PEERS)}")
@@ -284,6 +291,27 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
+def record_workers(given: argparse.Namespace) -> int:
+    """How much faster two workers are than one, into a file of its own; the exit code: 0, or 1."""
+    rates = workers_compared(
+        pairs_for_workers(quick=given.quick), repeats=1 if given.quick else SCALING_REPEATS
+    )
+    content = document(
+        "grading_workers",
+        list(workers_rows(rates)),
+        command=command(given),
+        commit=given.commit,
+        notes=[f"Load of the machine when this ended: {os.getloadavg()[0]:.2f}."],
+    )
+    if rates is None:
+        say("there are no pairs; set WORKINGS_DATA_DIR")
+        return 1
+    for path in [given.out / WORKERS_RECORD.name, *([WORKERS_RECORD] if given.record else [])]:
+        write(path, content)
+        say(f"written: {path}")
+    return 0
+
+
 def command(given: argparse.Namespace) -> str:
     """The options that change the numbers, as they would be typed."""
     words = ["python benchmarks/grading.py"]
@@ -294,6 +322,7 @@ def command(given: argparse.Namespace) -> str:
     )
     words += [f"--repeats {given.repeats}"] if given.repeats != REPEATS else []
     words += ["--quick"] if given.quick else []
+    words += ["--workers"] if given.workers else []
     return " ".join(words)
 
 
@@ -312,6 +341,8 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--out", type=Path, default=Path("runs/grading"))
     options.add_argument("--record", action="store_true", help=f"write {RECORD.name} of results/")
     options.add_argument("--quick", action="store_true", help="a few pairs of every set")
+    options.add_argument("--workers", action="store_true", help="two workers against one alone")
+    options.add_argument("--commit", help="to record where there is no repository")
     return options
 
 

@@ -194,7 +194,7 @@ def against_math_verify(measured: Measured) -> Iterator[Row]:
             n=len(waits[0]),
             note=f"killed after {SECONDS_PER_PAIR:.0f} s",
         )
-    yield from _workers(measured.workers)
+    yield from workers_rows(measured.workers)
     yield {
         "name": "time to import grade",
         "value": median(measured.import_seconds),
@@ -208,7 +208,8 @@ def _beside(name: str, value: float, peer_value: float, **fields: Any) -> Row:
     return {"name": name, "value": value, "peer": MATH_VERIFY, "peer_value": peer_value, **fields}
 
 
-def _workers(rates: Rates | None) -> Iterator[Row]:
+def workers_rows(rates: Rates | None) -> Iterator[Row]:
+    """One row, or none where nothing was measured."""
     if rates is not None:
         yield {
             "name": "grades per second with two workers, pairs for the expression tier",

@@ -38,7 +38,15 @@ BY_SEED = re.compile(r"(.+), seed (\d+)")
 IN_TABLE = re.compile(r"(.+): (.+), by (.+)")  # TABLE: COLUMN, by LINE
 # Shown on the page of all results, not in the README.
 ONLY_IN_FULL = frozenset(
-    {"learning", "learning_cpu", "grading_pool", "engine_refresh", "engine_correctness"}
+    {
+        "learning",
+        "learning_cpu",
+        "learning_cpu_two_cores",
+        "grading_pool",
+        "grading_workers",
+        "engine_refresh",
+        "engine_correctness",
+    }
 )
 MAIN_VERSIONS = ("python", "torch", "transformers", "workings")
 
