@@ -24,7 +24,7 @@ from workings.models.bits_and_bytes import (
 )
 from workings.models.gguf import convert_gguf
 from workings.models.lora import adapter_base, load_adapter, read_base_quantization
-from workings.models.placement import check_attention, choose_device, choose_dtype
+from workings.models.placement import check_attention, choose_device, choose_dtype, numbered
 from workings.models.quiet import quiet_transformers
 from workings.models.source import ModelSource, resolve_source
 from workings.models.tokenizer import hub_hint, load_tokenizer_with_notes
@@ -194,7 +194,7 @@ def _read_weights(
 
     location = str(convert_gguf(source.location)) if source.kind == "gguf" else source.location
     # Codes are made on the device that will use them; other weights move there when they are whole.
-    placed = {} if quantization is None else {"device_map": {"": _numbered(device)}}
+    placed = {} if quantization is None else {"device_map": {"": numbered(device)}}
 
     def read(implementation: str) -> tuple[Any, dict[str, Any]]:
         with quiet_transformers():
@@ -245,12 +245,6 @@ def _read_weights(
     model.name_or_path = source.name
     model.config._name_or_path = source.name
     return model, notes
-
-
-def _numbered(device: torch.device) -> torch.device:
-    """The device with its number, which some readers ask for."""
-    is_any_card = str(device) == "cuda"
-    return torch.device("cuda", torch.cuda.current_device()) if is_any_card else device
 
 
 def _check_vocabulary(model: Any, tokenizer: Any, name: str) -> None:

@@ -51,6 +51,12 @@ def choose_device(name: str) -> DeviceChoice:
     return DeviceChoice(device, "as configured")
 
 
+def numbered(device: torch.device) -> torch.device:
+    """The device with its number: "cuda" becomes the current card, which some callees ask for."""
+    is_any_card = device.type == "cuda" and device.index is None
+    return torch.device("cuda", torch.cuda.current_device()) if is_any_card else device
+
+
 def choose_dtype(name: str, device: torch.device) -> DtypeChoice:
     """The dtype for `name`: "auto", "float32" or "bfloat16", on `device`."""
     if name == "auto":

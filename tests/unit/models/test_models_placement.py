@@ -42,6 +42,12 @@ def test_devices_that_are_not_there_are_refused(monkeypatch: pytest.MonkeyPatch)
         choose_device("meta")
 
 
+def test_any_card_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    for given, wanted in (("cuda", "cuda:2"), ("cuda:1", "cuda:1"), ("cpu", "cpu")):
+        assert placement.numbered(torch.device(given)) == torch.device(wanted)
+
+
 def test_a_cpu_runs_in_float32_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "cpu_has_bfloat16", lambda: False)
     assert choose_dtype("auto", CPU) == (torch.float32, "float32 is the safe choice on a CPU")

@@ -178,12 +178,12 @@ class _Session:
 
         from workings.cli.build import build_policy, set_threads
         from workings.cli.engines import build_engine
-        from workings.models.placement import choose_device
+        from workings.models.placement import choose_device, numbered
         from workings.training.flops import shape_of
         from workings.training.profiling.peak import peak_since_reset, reset_peak
 
         set_threads(run.num_threads)
-        device = choose_device(run.model.device).device
+        device = numbered(choose_device(run.model.device).device)
         if device.type == "cuda" and limit_bytes is not None:
             total = torch.cuda.get_device_properties(device).total_memory
             torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
