@@ -29,29 +29,34 @@ _COMPUTING: WeakKeyDictionary[nn.Module, torch.dtype] = WeakKeyDictionary()
 
 
 @contextmanager
-def compute_weights(model: nn.Module, dtype: torch.dtype | None) -> Iterator[None]:
+def compute_weights(
+    model: nn.Module, dtype: torch.dtype | None, *, widens: bool = True
+) -> Iterator[None]:
     """Inside the block the layers of a model on a GPU compute with copies of weights in `dtype`.
 
-    Also the backward pass has to be inside. Nothing happens where `dtype` is None, on a CPU, inside
+    Weights get their gradients in their own dtype, or, without `widens`, in `dtype`, where nothing
+    is added to them.
+
+    The backward pass has to be inside too. Nothing happens where `dtype` is None, on a CPU, inside
     another such block, and for sharded weights, whose owner casts them.
     """
     inner = base_model(model)
     parameters = list(inner.parameters())
-    sharded = any(hasattr(parameter, "full_tensor") for parameter in parameters)
+    sharded = any(hasattr(type(parameter), "full_tensor") for parameter in parameters)
     on_gpu = any(parameter.is_cuda for parameter in parameters)
     if dtype is None or not on_gpu or sharded or computing_dtype(model) is not None:
         yield
         return
-    with weights_in(model, dtype):
+    with weights_in(model, dtype, widens=widens):
         yield
 
 
 @contextmanager
-def weights_in(model: nn.Module, dtype: torch.dtype) -> Iterator[None]:
+def weights_in(model: nn.Module, dtype: torch.dtype, *, widens: bool = True) -> Iterator[None]:
     """`compute_weights` on any device."""
     inner = base_model(model)
     places = _places(inner, dtype)
-    copies = _copies(places, dtype)
+    copies = _copies(places, dtype, widens=widens)
     own = [(owner, name, owner._parameters[name]) for _, owner, name in places]
     hook = inner.get_input_embeddings().register_forward_hook(_cast_output(dtype))
     _COMPUTING[inner] = dtype
@@ -90,7 +95,7 @@ def _places(inner: Any, dtype: torch.dtype) -> list[Place]:
     ]
 
 
-def _copies(places: list[Place], dtype: torch.dtype) -> list[nn.Parameter]:
+def _copies(places: list[Place], dtype: torch.dtype, *, widens: bool) -> list[nn.Parameter]:
     """Copies in `dtype` whose gradients go to the weights; one for each distinct weight."""
     masters: dict[int, nn.Parameter] = {}
     alike: dict[tuple[str, torch.Size, torch.device], list[nn.Parameter]] = {}
@@ -111,21 +116,25 @@ def _copies(places: list[Place], dtype: torch.dtype) -> list[nn.Parameter]:
     for key, master in masters.items():
         copy = nn.Parameter(values[key], requires_grad=master.requires_grad)
         if master.requires_grad:
-            copy.register_post_accumulate_grad_hook(_deliver_to(master))  # type: ignore[no-untyped-call]
+            copy.register_post_accumulate_grad_hook(_deliver_to(master, widens))  # type: ignore[no-untyped-call]
         copies[key] = copy
     return [copies[id(owner._parameters[name])] for _, owner, name in places]
 
 
-def _deliver_to(master: Tensor) -> Callable[[Tensor], None]:
-    """A hook that moves a copy's gradient to `master`, in its dtype, and calls its own hooks."""
+def _deliver_to(master: Tensor, widens: bool) -> Callable[[Tensor], None]:
+    """A hook that moves a copy's gradient to `master` and calls its own hooks."""
+    if not widens and master.grad is None:
+        master.grad_dtype = None  # any will do
 
     def deliver(copy: Tensor) -> None:
         grad, copy.grad = copy.grad, None
         assert grad is not None, "called when a gradient has been accumulated"
         if master.grad is None:
-            master.grad = grad.to(master.dtype)
-        else:
+            master.grad = grad.to(master.dtype) if widens else grad
+        elif master.grad.dtype == master.dtype:
             master.grad.add_(grad)
+        else:
+            master.grad = master.grad.to(master.dtype).add_(grad)
         for hook in tuple((master._post_accumulate_grad_hooks or {}).values()):
             hook(master)
 

@@ -10,6 +10,7 @@ from torch import nn
 
 from workings.errors import TrainingError
 from workings.models.bits_and_bytes import adamw_8bit
+from workings.training.fused.adamw import FusedAdamW
 from workings.training.offloaded_adamw import OffloadedAdamW
 
 Schedule = Literal["constant", "linear", "cosine"]
@@ -113,7 +114,7 @@ def build_adamw(
             groups, lr=0.0, betas=betas, eps=eps, offload_gradients=offload_gradients
         )
     _refuse_narrow_weights(groups)
-    return torch.optim.AdamW(groups, lr=0.0, betas=betas, eps=eps, fused=True)
+    return FusedAdamW(groups, lr=0.0, betas=betas, eps=eps)
 
 
 def decayed_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:

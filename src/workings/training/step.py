@@ -14,6 +14,7 @@ from workings.errors import TrainingError
 from workings.training.compute_weights import compute_weights
 from workings.training.distributed import Ranks, Totals, average_gradients, merge_totals
 from workings.training.forward import ResponseScores, response_scores
+from workings.training.fused.adamw import FusedAdamW, norm_of
 from workings.training.offloaded_adamw import OffloadedAdamW
 from workings.training.packing import MicroBatch
 
@@ -86,7 +87,8 @@ def policy_step(
     total: Tensor | None = None
     sums: dict[str, Tensor] = {}
     maxima: dict[str, Tensor] = {}
-    with compute_weights(model, autocast):
+    widens = len(microbatches) > 1 or ranks.size > 1 or not _takes_half(optimizer)
+    with compute_weights(model, autocast, widens=widens):
         for batch in microbatches:
             scores = response_scores(model, batch, temperature=temperature, autocast=autocast)
             output = loss(scores, batch)
@@ -186,14 +188,15 @@ def _update(
     return numbers
 
 
+def _takes_half(optimizer: torch.optim.Optimizer) -> bool:
+    return isinstance(optimizer, FusedAdamW) and optimizer.takes_half
+
+
 def _updates_on_device(
     optimizer: torch.optim.Optimizer, parameters: Sequence[nn.Parameter]
 ) -> bool:
-    """True where `_update_on_device` can be used: torch's fused AdamW with all weights on a GPU."""
-    fused = isinstance(optimizer, torch.optim.AdamW) and all(
-        group["fused"] for group in optimizer.param_groups
-    )
-    return fused and all(parameter.is_cuda for parameter in parameters)
+    """True where `_update_on_device` can be used: fused AdamW with all weights on a GPU."""
+    return isinstance(optimizer, FusedAdamW) and all(p.is_cuda for p in parameters)
 
 
 def _update_on_device(
@@ -223,7 +226,7 @@ def _update_on_device(
         optimizer.step()
     finally:
         for name in steers:
-            delattr(optimizer, name)
+            setattr(optimizer, name, None)
     numbers = fetched.numbers()
     if _is_skipped(numbers["norm"], skip_above):
         optimizer.zero_grad(set_to_none=True)
@@ -235,7 +238,7 @@ def _norm(parameters: Sequence[nn.Parameter]) -> Tensor:
     for parameter in parameters:
         if parameter.grad is None:
             parameter.grad = torch.zeros_like(parameter, dtype=parameter.grad_dtype)
-    return torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+    return norm_of([p.grad for p in parameters if p.grad is not None])
 
 
 def _clipped_norm(parameters: Sequence[nn.Parameter], max_norm: float) -> float:

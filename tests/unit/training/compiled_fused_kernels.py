@@ -14,7 +14,7 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
-from workings.training.fused import gated_triton, norm_triton, rotation_triton
+from workings.training.fused import adamw, gated_triton, norm_triton, rotation_triton
 from workings.training.fused.rotation import Heads
 
 
@@ -53,6 +53,20 @@ def compile_all() -> None:
         tables = torch.zeros(2, 3, heads.width, dtype=half)
         parts = rotation_triton.forward(qkv, *tables, heads)
         rotation_triton.backward(parts, *tables, heads)
+    for shape, dtype in (((64, 64), half), ((3, 3), torch.float32)):
+        weight = torch.zeros(shape)
+        state = {"step": torch.zeros(()), "exp_avg": weight, "exp_avg_sq": weight}
+        adamw.update(
+            [weight],
+            [weight.to(dtype)],
+            [state],
+            lr=1e-3,
+            beta1=0.9,
+            beta2=0.95,
+            eps=1e-8,
+            weight_decay=0.0,
+            found_inf=torch.zeros(()),
+        )
 
 
 if __name__ == "__main__":

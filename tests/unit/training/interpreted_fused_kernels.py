@@ -9,6 +9,8 @@ import torch
 
 import triton_interpreter  # noqa: F401  (before triton)
 from workings.training.fused import (
+    adamw,
+    adamw_triton,
     gated,
     gated_triton,
     norm,
@@ -78,3 +80,40 @@ for dtype in (torch.float32, torch.float16):
         back = rotation.backward(grads, cos, sin, heads)
         check([rotation_triton.backward(laid_out, cos, sin, heads)], [back], dtype)
 sys.stdout.write("rotation\n")
+
+adamw_triton.BLOCK = 64
+shapes = ((3, 5), (16, 10), (2,), (64, 2))
+for dtype in (torch.float32, torch.float16):
+    weights = [drawn(*shape, dtype=torch.float32) for shape in shapes]
+    exact = [torch.nn.Parameter(weight.double()) for weight in weights]
+    states = [
+        {"step": torch.zeros(()), "exp_avg": 0 * weight, "exp_avg_sq": 0 * weight}
+        for weight in weights
+    ]
+    settings = {"lr": 1e-2, "eps": 1e-8, "weight_decay": 0.1}
+    optimizer = torch.optim.AdamW(exact, betas=(0.9, 0.95), **settings)
+    for step in range(4):
+        grads = [drawn(*shape, dtype=dtype) for shape in shapes]
+        for parameter, grad in zip(exact, grads, strict=True):
+            parameter.grad = grad.double() / 2
+        skipped = step in (0, 2)
+        if not skipped:
+            optimizer.step()
+        adamw.update(
+            weights,
+            grads,
+            states,
+            beta1=0.9,
+            beta2=0.95,
+            grad_scale=torch.tensor(2.0),
+            found_inf=torch.tensor(float(skipped)),
+            **settings,
+        )
+        for weight, parameter in zip(weights, exact, strict=True):
+            torch.testing.assert_close(weight.double(), parameter, rtol=1e-6, atol=1e-6)
+    assert [int(state["step"]) for state in states] == [2] * len(shapes)
+    for state, parameter in zip(states, exact, strict=True):
+        for name in ("exp_avg", "exp_avg_sq"):
+            want = optimizer.state[parameter][name]
+            torch.testing.assert_close(state[name].double(), want, rtol=1e-5, atol=1e-7)
+sys.stdout.write("adamw\n")

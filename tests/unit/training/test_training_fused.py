@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Co
 from workings.errors import ModelError
 from workings.models.lora import add_lora
 from workings.training.compute_weights import weights_in
+from workings.training.fused.adamw import FusedAdamW, norm_of
 from workings.training.fused.gated import gated
 from workings.training.fused.layer import FusedForward, FusedNorm, fused_supports
 from workings.training.fused.norm import add_rms_norm, rms_norm
@@ -266,6 +267,45 @@ def differentiate_backbone(model):
     (hidden * direction).sum().backward()
 
 
+def test_gradients_of_copies_stay_as_they_are_until_another_is_added():
+    wide, narrow = model_of("qwen2", torch.float32), model_of("qwen2", torch.float32)
+    for model, widens in ((wide, True), (narrow, False)):
+        with weights_in(model, torch.bfloat16, widens=widens):
+            differentiate_backbone(model)
+    inner = [p for name, p in narrow.model.named_parameters() if "embed" not in name]
+    assert {p.grad.dtype for p in inner} == {torch.bfloat16}
+    for got, want in zip(narrow.model.parameters(), wide.model.parameters(), strict=True):
+        assert want.grad.dtype == torch.float32
+        assert torch.equal(got.grad.float(), want.grad)
+    for model in (wide, narrow):
+        with weights_in(model, torch.bfloat16, widens=True):
+            differentiate_backbone(model)
+    for got, want in zip(narrow.model.parameters(), wide.model.parameters(), strict=True):
+        assert got.grad.dtype == torch.float32
+        assert torch.equal(got.grad, want.grad)
+
+
+def test_the_norm_of_gradients_of_several_dtypes():
+    grads = [drawn(30), drawn(4, 5, seed=1).bfloat16(), drawn(7, seed=2).float()]
+    want = sum(grad.double().square().sum() for grad in grads).sqrt()
+    assert norm_of(grads).item() == pytest.approx(want.item(), rel=1e-6)
+    assert norm_of(grads[:1]).dtype == WIDE
+
+
+def test_the_optimizer_is_torch_s_own_off_a_gpu_and_loads_its_state():
+    weights = [torch.nn.Parameter(drawn(4, 3).float()) for _ in range(2)]
+    ours = FusedAdamW([weights[0]], lr=1e-2, betas=(0.9, 0.95), eps=1e-8)
+    theirs = torch.optim.AdamW([weights[1]], lr=1e-2, betas=(0.9, 0.95), eps=1e-8, fused=True)
+    theirs.param_groups[0]["weight_decay"] = ours.param_groups[0]["weight_decay"]
+    for seed in range(3):
+        for weight, optimizer in zip(weights, (ours, theirs), strict=True):
+            weight.grad = drawn(4, 3, seed=seed).float()
+            optimizer.step()
+        assert torch.equal(*weights)
+        ours.load_state_dict(copy.deepcopy(theirs.state_dict()))
+    assert ours.state_dict()["state"][0].keys() == theirs.state_dict()["state"][0].keys()
+
+
 def test_fused_layers_leave_autocast_to_transformers():
     model = model_of("llama", torch.float32)
     ids = torch.tensor([[1, 5, 9]])
@@ -328,10 +368,10 @@ def said_by(script):
 
 
 def test_the_kernels_equal_their_definitions():
-    assert said_by("interpreted_fused_kernels.py") == ["norm", "gated", "rotation"]
+    assert said_by("interpreted_fused_kernels.py") == ["norm", "gated", "rotation", "adamw"]
 
 
 def test_the_kernels_compile_for_a_gpu():
     lines = said_by("compiled_fused_kernels.py")
     assert {line.split()[1] for line in lines} == {"_forward_kernel", "_backward_kernel", "_kernel"}
-    assert len(lines) == 12
+    assert len(lines) == 14

@@ -90,7 +90,7 @@ def test_the_builder_offloads_where_it_is_asked_to():
     plain, offloaded = (
         build_adamw(model, **SETTINGS, offload=offload) for offload in (False, True)
     )
-    assert type(plain) is torch.optim.AdamW
+    assert isinstance(plain, torch.optim.AdamW)
     assert type(offloaded) is OffloadedAdamW
     for one, other in zip(plain.param_groups, offloaded.param_groups, strict=True):
         assert one.keys() == other.keys()
