@@ -7,8 +7,8 @@ two parts, over itself and over its prompt, which are joined by their normaliser
 attention does with parts of one long document (Liu et al., 2310.01889, section 3), and the backward
 pass of FlashAttention is right for each part once it is given the joined output and normaliser.
 
-On CUDA the two primitives are torch's own kernels; elsewhere they are written out in torch, which
-is also the reference that the tests compare with.
+On CUDA, in half precision, the two primitives are torch's own kernels; elsewhere they are written
+out in torch, which is also the reference that the tests compare with.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from workings.errors import ModelError
+from workings.objectives.logprobs import HALF
 
 NAME = "workings_documents"
+WIDEST_HEAD, HEAD_STEP = 256, 8
+"""Of a head, what FlashAttention computes: widths that are multiples, up to the widest."""
 
 
 class Documents(NamedTuple):
@@ -46,6 +49,18 @@ class Documents(NamedTuple):
     sizes: Tensor
     prompts: Tensor | None = None
     answers: Tensor | None = None
+
+
+def has_kernel(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    """True where torch's FlashAttention computes this, so that it need not be written out.
+
+    >>> has_kernel(torch.device("cuda"), torch.bfloat16, 128)
+    True
+    >>> has_kernel(torch.device("cuda"), torch.float32, 128)
+    False
+    """
+    fits = head_dim % HEAD_STEP == 0 and head_dim <= WIDEST_HEAD
+    return device.type == "cuda" and dtype in HALF and fits
 
 
 def document_attention(
@@ -245,7 +260,7 @@ class _Part:
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Output [queries, heads, head_dim] and normalisers [heads, queries]."""
-        if query.is_cuda:
+        if _by_kernel(query):
             output, normaliser, *_ = torch.ops.aten._flash_attention_forward(
                 query,
                 key,
@@ -281,7 +296,7 @@ class _Part:
         With P = exp(S - normaliser): dV = P' dO, dS = P * (dO V' - sum(dO * O)) (FlashAttention-2,
         2307.08691, algorithm 2).
         """
-        if query.is_cuda:
+        if _by_kernel(query):
             random = torch.zeros(2, dtype=torch.uint64, device=query.device)
             unused = torch.empty(0, device=query.device)
             grads = torch.ops.aten._flash_attention_backward(
@@ -321,12 +336,17 @@ class _Part:
         return scores
 
 
+def _by_kernel(tensor: Tensor) -> bool:
+    """True where the primitives on [tokens, heads, head_dim] like this one are kernels."""
+    return has_kernel(tensor.device, tensor.dtype, tensor.shape[-1])
+
+
 def _precise(tensor: Tensor) -> torch.dtype:
     """What sums are computed in: float32 in the kernels, float64 in the definition.
 
     Joining two parts rounds twice where one pass rounds once; a long product of ratios shows it.
     """
-    return torch.float32 if tensor.is_cuda else torch.float64
+    return torch.float32 if _by_kernel(tensor) else torch.float64
 
 
 def _by_head(tensor: Tensor, groups: int) -> Tensor:

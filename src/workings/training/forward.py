@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from workings.errors import ModelError
 from workings.models.weights import base_model
-from workings.objectives.logprobs import HALF, token_logprobs
-from workings.training.attention import Documents, attention_to
+from workings.objectives.logprobs import token_logprobs
+from workings.training.attention import Documents, attention_to, has_kernel
 from workings.training.compute_weights import computing_dtype
 from workings.training.packing import Layout, MicroBatch
 
@@ -115,13 +115,10 @@ def _attends_to_documents(inner: Any, autocast: torch.dtype | None) -> bool:
     heads = config.num_attention_heads
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
     return (
-        inner.device.type == "cuda"
-        and (autocast or inner.dtype) in HALF
+        has_kernel(inner.device, autocast or inner.dtype, head_dim)
         and config._attn_implementation == "sdpa"
         and getattr(inner, "_supports_attention_backend", False)
         and not getattr(config, "attention_dropout", 0.0)
-        and head_dim % 8 == 0
-        and head_dim <= 256
     )
 
 
@@ -157,7 +154,7 @@ def response_scores(
             use_cache=False,
             **documents,
         ).last_hidden_state
-    hidden = hidden.flatten(0, 1).index_select(0, batch.sources.flatten()[batch.trained])
+    hidden = _gathered(hidden.flatten(0, 1), batch.sources.flatten()[batch.trained])
     if autocast is not None:
         hidden = hidden.to(autocast)
     head = head_of(model)
@@ -176,6 +173,17 @@ def response_scores(
         entropies=_spread(scores.entropies, batch),
         is_top=_spread(scores.is_top, batch),
     )
+
+
+def _gathered(hidden: Tensor, places: Tensor) -> Tensor:
+    """The rows of `hidden` at `places`, whose gradients are summed in float32 or wider.
+
+    The last token of a prompt predicts the first one of every answer to it. In half precision each
+    of their gradients would round the sum, and which came first, which is chance on a GPU, would
+    show.
+    """
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    return hidden.to(wide).index_select(0, places).to(hidden.dtype)
 
 
 def _seen(inner: Any, batch: MicroBatch) -> Documents | Literal["rows"] | None:
