@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-DEFAULT_CHUNK_BYTES = 1 << 27
+from workings.objectives.logits_memory import DEFAULT_CHUNK_BYTES
+
 HALF = (torch.bfloat16, torch.float16)
 
 

@@ -23,12 +23,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from workings.objectives.logits_memory import (
+    CHUNK_BYTES,
+    CHUNK_SHARE,
+    KEPT_SHARE,
+    usable_memory,
+)
 from workings.objectives.logprobs import sum_dtype
 
-CHUNK_BYTES = 1 << 31
-"""Most bytes of one chunk of logits, where the memory is not small."""
-CHUNK_SHARE, KEPT_SHARE = 1 / 32, 1 / 16
-"""Shares of a device's memory that a chunk, and all kept chunks, may take."""
 BLOCK = 4096
 LOWEST = tl.constexpr(-1.0e30)
 
@@ -57,7 +59,7 @@ def fused_logprobs(
     Arguments as of `token_logprobs`; `hidden` is in half precision (float32 works too), and
     logits are computed in its dtype. `kept_bytes` bounds the logits kept for the backward pass.
     """
-    memory = _memory(hidden.device)
+    memory = usable_memory(hidden.device)
     chunk_bytes = (
         min(CHUNK_BYTES, int(memory * CHUNK_SHARE)) if chunk_bytes is None else chunk_bytes
     )
@@ -70,14 +72,6 @@ def fused_logprobs(
         *(max(1, chunk_bytes // row_bytes), kept_bytes // row_bytes),
     )
     return scores
-
-
-def _memory(device: torch.device) -> int:
-    """Bytes of the device that this process may use; those of a large GPU where it is none."""
-    if device.type != "cuda":
-        return 80 << 30
-    share = torch.cuda.get_per_process_memory_fraction(device)
-    return int(torch.cuda.get_device_properties(device).total_memory * share)
 
 
 class _FusedLogprobs(torch.autograd.Function):
