@@ -13,6 +13,7 @@ from workings.config.grpo import GRPOConfig
 from workings.data.sampler import PromptSampler
 from workings.seeds import derive_seed
 from workings.training.grpo import train_grpo
+from workings.training.microbatch_tokens import longest_sampled, settled
 from workings.training.one_step_off import train_one_step_off
 from workings.training.progress import TrainResult
 
@@ -42,6 +43,16 @@ def run_grpo(config: GRPOConfig, *, resume: str | None = None) -> tuple[TrainRes
             prompts_per_step=config.prompts_per_step,
             seed=derive_seed(config.seed, "order"),
         )
+        guidance = build_guidance(config, parts, train, prompts, sampling)
+        # The loop does it too; a replay scores rows with the same number.
+        config = settled(
+            config,
+            parts.policy.model,
+            longest_row=longest_sampled(prompts, max_tokens=sampling.max_tokens, guidance=guidance),
+            checkpointer=parts.checkpointer,
+            recorder=parts.recorder,
+            autocast=parts.policy.autocast,
+        )
         loop: Callable[..., TrainResult] = train_one_step_off
         if config.schedule == "synchronous":
             loop = partial(train_grpo, replay=build_replay(config, parts, prompts))
@@ -55,7 +66,7 @@ def run_grpo(config: GRPOConfig, *, resume: str | None = None) -> tuple[TrainRes
             recorder=parts.recorder,
             checkpointer=parts.checkpointer,
             stop=parts.stop,
-            guidance=build_guidance(config, parts, train, prompts, sampling),
+            guidance=guidance,
             evaluate=validation_evaluator(config, parts, held_out),
             autocast=parts.policy.autocast,
             pad_id=parts.policy.pad_id,

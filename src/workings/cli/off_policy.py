@@ -94,7 +94,7 @@ def build_replay(config: GRPOConfig, parts: Parts, prompts: Sequence[Prompt]) ->
             parts.policy.model,
             settings.select,
             temperature=config.sampling.temperature,
-            max_tokens=config.batch.microbatch_tokens,
+            max_tokens=config.batch.settled_tokens,
             autocast=parts.policy.autocast,
             pad_id=parts.policy.pad_id,
         )

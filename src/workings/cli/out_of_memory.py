@@ -24,6 +24,8 @@ from workings.errors import EngineError, EngineMemoryError, TrainingError, Worki
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 ALLOCATOR_SETTING = "expandable_segments:True"
 USUAL_SHARE = 0.7
+UNSETTLED_TOKENS = 4096
+"""Proposed where memory ran out before batch.microbatch_tokens=auto had become a number."""
 _ON_THE_CARD = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
     r"|No available memory for the cache blocks|NCCL.*out of memory",
@@ -77,7 +79,9 @@ def explained(error: BaseException, run: RunSection) -> WorkingsError:
     """
     phase, prefix = _phase(run, error.__traceback__)
     place = _place(error.__traceback__)
-    wanted = list(remedies(phase, environment=os.environ, prefix=prefix))
+    wanted = list(
+        remedies(_as_settled(phase, error.__traceback__), environment=os.environ, prefix=prefix)
+    )
     if isinstance(error, EngineMemoryError) and error.hint is not None:
         wanted.insert(0, error.hint)
     hint = "in this order:" + "".join(f"\n  {n}. {line}" for n, line in enumerate(wanted, 1))
@@ -158,12 +162,13 @@ def _smaller_microbatches(batch: Any) -> Iterator[Remedy]:
             present=batch.microbatch_rows,
             effect=effect,
         )
-    if batch.microbatch_tokens > 1:
+    tokens = batch.microbatch_tokens
+    if tokens == "auto" or tokens > 1:
         yield Remedy(
             setting="batch.microbatch_tokens",
-            value=batch.microbatch_tokens // 2,
-            present=batch.microbatch_tokens,
-            effect=effect,
+            value=UNSETTLED_TOKENS if tokens == "auto" else tokens // 2,
+            present=tokens,
+            effect=effect if tokens != "auto" else "a small one, in place of what the card allows",
         )
 
 
@@ -278,6 +283,19 @@ def _phase(run: RunSection, traceback: TracebackType | None) -> tuple[Any, str]:
             found = kind
         traceback = traceback.tb_next
     return phases[found], f"{found}."
+
+
+def _as_settled(run: Any, traceback: TracebackType | None) -> Any:
+    """The run with the number that `batch.microbatch_tokens=auto` had come to, where it had."""
+    batch = getattr(run, "batch", None)
+    if batch is None or batch.microbatch_tokens != "auto":
+        return run
+    while traceback is not None:
+        config = traceback.tb_frame.f_locals.get("config")
+        if isinstance(config, type(run)) and config.batch.microbatch_tokens != "auto":
+            return config
+        traceback = traceback.tb_next
+    return run
 
 
 def _place(traceback: TracebackType | None) -> str:

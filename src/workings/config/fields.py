@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types
 from pydantic.fields import FieldInfo
@@ -83,6 +83,10 @@ def describe_type(annotation: Any) -> str:
     ('a number', 'a list of texts')
     """
     origin = get_origin(annotation)
+    if origin is Annotated:
+        inner, *about = get_args(annotation)
+        bounds = [_bound(c) for info in about for c in getattr(info, "metadata", [info])]
+        return ", ".join([describe_type(inner), *filter(None, bounds)])
     if origin is Literal:
         choices = ", ".join(str(choice) for choice in get_args(annotation))
         return choices if len(get_args(annotation)) == 1 else f"one of {choices}"

@@ -6,7 +6,7 @@ loads. Composition of YAML files and overrides is `config.compose`; nothing here
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -366,7 +366,11 @@ class OptimizerConfig(Section):
 class BatchConfig(Section):
     """How an optimizer step is cut into microbatches; changes speed and memory, not the result."""
 
-    microbatch_tokens: int = Field(8192, ge=1, description="Most tokens in one forward pass.")
+    microbatch_tokens: Literal["auto"] | Annotated[int, Field(ge=1)] = Field(
+        "auto",
+        description="Most tokens in one forward pass. auto is settled when a run begins: what the "
+        "GPU has memory for, and 8192 on a CPU.",
+    )
     microbatch_rows: int | None = Field(None, ge=1, description="Most rows in one forward pass.")
     layout: Literal["auto", "padded", "packed", "shared_prompt"] = Field(
         "auto",
@@ -381,6 +385,19 @@ class BatchConfig(Section):
     skip_zero_advantage: bool = Field(
         True, description="Leave rows that cannot move the weights out of the forward pass."
     )
+
+    @property
+    def settled_tokens(self) -> int:
+        """`microbatch_tokens` as a number, which every loop puts in the place of `auto`.
+
+        Raises ConfigError where nothing has done so yet.
+        """
+        if self.microbatch_tokens == "auto":
+            raise ConfigError(
+                "batch.microbatch_tokens=auto is not settled yet: the loops do it when they begin",
+                hint="give a number, or pass the run through training.microbatch_tokens.settled",
+            )
+        return self.microbatch_tokens
 
 
 class EvaluationConfig(Section):

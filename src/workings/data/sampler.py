@@ -113,6 +113,11 @@ class BatchSampler(Generic[Row]):
         """Rows in one epoch."""
         return len(self._rows)
 
+    @property
+    def rows(self) -> Sequence[Row]:
+        """All that are drawn from, by every rank."""
+        return self._rows
+
     def epoch_of(self, cursor: int) -> float:
         """Epochs that `cursor` stands for, with the fraction of the current one."""
         return cursor / len(self._rows)

@@ -97,6 +97,8 @@ class Checkpointer:
         self.at_end = at_end
         self._model_card = model_card
         self._saved: TrainerState | None = None
+        self._looked = False
+        self._found: Path | None = None
         self._restored_from: Path | None = None
 
     def restore(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> TrainerState | None:
@@ -105,11 +107,8 @@ class Checkpointer:
         A run that was to resume but has no whole checkpoint yet starts from the beginning, with a
         warning: it was stopped before its first one.
         """
-        if self._resume is None:
-            return None
         folder = self._resume_folder()
         if folder is None:
-            self._recorder.warn("no checkpoint to resume from yet; starting from the beginning")
             return None
         state = TrainerState.read(folder / STATE, kind=self._kind)
         restore_policy(model, folder)
@@ -126,6 +125,11 @@ class Checkpointer:
         self._restored_from = folder
         self._recorder.log(f"resumed from {folder}")
         return state
+
+    def stored_state(self) -> TrainerState | None:
+        """The state that `restore` gives back, for what has to be known before it."""
+        folder = self._resume_folder()
+        return None if folder is None else TrainerState.read(folder / STATE, kind=self._kind)
 
     def restored_file(self, name: str) -> dict[str, Any] | None:
         """What `save` stored as the extra file `name`, of the checkpoint that was resumed from."""
@@ -188,6 +192,15 @@ class Checkpointer:
             )
 
     def _resume_folder(self) -> Path | None:
+        """The checkpoint to resume from, looked for once; None from the start."""
+        if self._resume is not None and not self._looked:
+            self._looked = True
+            self._found = self._find_folder()
+            if self._found is None:
+                self._recorder.warn("no checkpoint to resume from yet; starting from the beginning")
+        return self._found
+
+    def _find_folder(self) -> Path | None:
         if self._resume == "latest":
             latest = latest_checkpoint(self.paths.checkpoints)
             for line in latest.skipped:

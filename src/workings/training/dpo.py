@@ -24,6 +24,7 @@ from workings.training.flops import shape_of, training_flops, work_of
 from workings.training.forward import check_head, choose_layout
 from workings.training.layers import prepare_layers
 from workings.training.metrics import speed_metrics
+from workings.training.microbatch_tokens import settled
 from workings.training.optim import (
     build_optimizer,
     learning_rate_at,
@@ -91,6 +92,17 @@ def train_dpo(
     """
     ranks = ranks or Ranks()
     device = next(model.parameters()).device
+    config = settled(
+        config,
+        model,
+        longest_row=max(len(pair.chosen.ids) + len(pair.rejected.ids) for pair in pairs)
+        if pairs
+        else 1,
+        checkpointer=checkpointer,
+        recorder=recorder,
+        autocast=autocast,
+        ranks=ranks,
+    )
     shape = shape_of(model)
     check_head(model)
     layers = prepare_layers(
@@ -102,7 +114,7 @@ def train_dpo(
     pack_rows = partial(
         pack_pairs,
         layout=layout,
-        max_tokens=config.batch.microbatch_tokens,
+        max_tokens=config.batch.settled_tokens,
         max_rows=config.batch.microbatch_rows,
         pad_id=pad_id,
         device=device,
@@ -148,7 +160,9 @@ def train_dpo(
         offload_gradients=rates.offload_gradients,
     )
     restored = checkpointer.restore(model, optimizer)
-    state = restored or TrainerState(kind="dpo")
+    state = replace(
+        restored or TrainerState(kind="dpo"), microbatch_tokens=config.batch.settled_tokens
+    )
 
     def finished() -> bool:
         out_of_time = config.max_seconds is not None and state.elapsed_seconds >= config.max_seconds

@@ -37,6 +37,7 @@ from workings.training.forward import check_head, choose_layout
 from workings.training.kept import KeptFiles, keep_right, kept_metrics, kept_rows
 from workings.training.layers import prepare_layers
 from workings.training.metrics import Stopwatch, speed_metrics
+from workings.training.microbatch_tokens import longest_sampled, settled
 from workings.training.optim import (
     build_optimizer,
     learning_rate_at,
@@ -92,6 +93,14 @@ def train_expert_iteration(
         TrainingError: too many non-finite steps in a row.
     """
     device = next(model.parameters()).device
+    config = settled(
+        config,
+        model,
+        longest_row=longest_sampled(sampler.prompts, max_tokens=sampling.max_tokens),
+        checkpointer=checkpointer,
+        recorder=recorder,
+        autocast=autocast,
+    )
     check_head(model)
     layers = prepare_layers(
         model,
@@ -111,7 +120,10 @@ def train_expert_iteration(
         offload_gradients=rates.offload_gradients,
     )
     restored = checkpointer.restore(model, optimizer)
-    state = restored or TrainerState(kind="expert-iteration")
+    state = replace(
+        restored or TrainerState(kind="expert-iteration"),
+        microbatch_tokens=config.batch.settled_tokens,
+    )
     checkpointer.refuse_if_finished(state, done=_is_done(state, config.iterations))
     recorder.truncate_after(-1 if restored is None else state.step)
     kept_files.truncate_after(state.step)
@@ -209,7 +221,7 @@ def train_expert_iteration(
                 pack(
                     batch,
                     layout=layout,
-                    max_tokens=config.batch.microbatch_tokens,
+                    max_tokens=config.batch.settled_tokens,
                     max_rows=config.batch.microbatch_rows,
                     pad_id=pad_id,
                     device=device,

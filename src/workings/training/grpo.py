@@ -17,6 +17,7 @@ reference (beta), statistics of the whole step (token selection).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import nn
@@ -40,6 +41,7 @@ from workings.training.learn import (
     update_policy,
 )
 from workings.training.metrics import Stopwatch
+from workings.training.microbatch_tokens import longest_sampled, settled
 from workings.training.progress import (
     Evaluator,
     TrainResult,
@@ -94,6 +96,17 @@ def train_grpo(
             hint="train_one_step_off runs the other",
         )
     ranks = ranks or Ranks()
+    config = settled(
+        config,
+        model,
+        longest_row=longest_sampled(
+            sampler.prompts, max_tokens=sampling.max_tokens, guidance=guidance
+        ),
+        checkpointer=checkpointer,
+        recorder=recorder,
+        autocast=autocast,
+        ranks=ranks,
+    )
     learner = open_learner(
         config,
         model,
@@ -105,7 +118,9 @@ def train_grpo(
     )
     optimizer = learner.optimizer
     restored = checkpointer.restore(model, optimizer)
-    state = restored or TrainerState(kind="grpo")
+    state = replace(
+        restored or TrainerState(kind="grpo"), microbatch_tokens=config.batch.settled_tokens
+    )
     if replay is not None and restored is not None:
         replay.buffer.load_state(checkpointer.restored_file(REPLAY))
     engine.load_weights(state.step, named_full_weights(model))

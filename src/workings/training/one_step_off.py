@@ -47,6 +47,7 @@ from workings.training.learn import (
     update_policy,
 )
 from workings.training.metrics import Stopwatch
+from workings.training.microbatch_tokens import longest_sampled, settled
 from workings.training.progress import (
     Evaluator,
     TrainResult,
@@ -97,6 +98,17 @@ def train_one_step_off(
             f"schedule={config.schedule}; expected one_step_off", hint="train_grpo runs the other"
         )
     ranks = ranks or Ranks()
+    config = settled(
+        config,
+        model,
+        longest_row=longest_sampled(
+            sampler.prompts, max_tokens=sampling.max_tokens, guidance=guidance
+        ),
+        checkpointer=checkpointer,
+        recorder=recorder,
+        autocast=autocast,
+        ranks=ranks,
+    )
     learner = open_learner(
         config,
         model,
@@ -108,7 +120,9 @@ def train_one_step_off(
     )
     optimizer = learner.optimizer
     restored = checkpointer.restore(model, optimizer)
-    state = restored or TrainerState(kind="grpo")
+    state = replace(
+        restored or TrainerState(kind="grpo"), microbatch_tokens=config.batch.settled_tokens
+    )
     engine.load_weights(state.step, named_full_weights(model))
     checkpointer.refuse_if_finished(state, done=state.step >= config.max_steps)
     recorder.truncate_after(-1 if restored is None else state.step)

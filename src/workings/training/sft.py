@@ -20,6 +20,7 @@ from workings.training.flops import shape_of, training_flops, work_of
 from workings.training.forward import check_head, choose_layout
 from workings.training.layers import prepare_layers
 from workings.training.metrics import speed_metrics
+from workings.training.microbatch_tokens import settled
 from workings.training.optim import (
     build_optimizer,
     learning_rate_at,
@@ -69,6 +70,15 @@ def train_sft(
     """
     ranks = ranks or Ranks()
     device = next(model.parameters()).device
+    config = settled(
+        config,
+        model,
+        longest_row=max(len(example.ids) for example in examples.rows),
+        checkpointer=checkpointer,
+        recorder=recorder,
+        autocast=autocast,
+        ranks=ranks,
+    )
     shape = shape_of(model)
     check_head(model)
     layers = prepare_layers(
@@ -93,7 +103,9 @@ def train_sft(
         offload_gradients=rates.offload_gradients,
     )
     restored = checkpointer.restore(model, optimizer)
-    state = restored or TrainerState(kind="sft")
+    state = replace(
+        restored or TrainerState(kind="sft"), microbatch_tokens=config.batch.settled_tokens
+    )
 
     def finished() -> bool:
         out_of_time = config.max_seconds is not None and state.elapsed_seconds >= config.max_seconds
@@ -122,7 +134,7 @@ def train_sft(
         microbatches = pack(
             rows,
             layout=layout,
-            max_tokens=config.batch.microbatch_tokens,
+            max_tokens=config.batch.settled_tokens,
             max_rows=config.batch.microbatch_rows,
             pad_id=pad_id,
             device=device,

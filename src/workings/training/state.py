@@ -30,6 +30,7 @@ class TrainerState:
         controllers: numbers that steer a coefficient or a baseline, by name: "beta",
             "entropy_coef", "rae/ROLE".
         replay_started: own past successes are being replayed.
+        microbatch_tokens: of the run; 0 where an earlier version did not store it.
         iteration: rounds of expert iteration begun.
         iteration_start, iteration_end: the step at which the current round was sampled, and the
             one that ends it.
@@ -47,6 +48,7 @@ class TrainerState:
     stopped_by_rule: bool = False
     controllers: dict[str, float] = field(default_factory=dict)
     replay_started: bool = False
+    microbatch_tokens: int = 0
     iteration: int = 0
     iteration_start: int = 0
     iteration_end: int = 0

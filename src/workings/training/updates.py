@@ -56,7 +56,7 @@ class Packer:
         return pack(
             rows,
             layout=self.layout,
-            max_tokens=self.config.batch.microbatch_tokens,
+            max_tokens=self.config.batch.settled_tokens,
             max_rows=self.config.batch.microbatch_rows,
             pad_id=self.pad_id,
             device=self.device,

@@ -8,19 +8,18 @@ import pytest
 
 from tiny import tiny_model, tiny_tokenizer
 from workings.cli.doctor.memory import (
-    MemoryEstimate,
-    estimate_memory,
     lora_parameters,
     memory_finding,
+    sampling_memory,
     training_memory,
 )
 from workings.cli.doctor.model_files import ModelFiles, read_model_files
 from workings.config.grpo import GRPOConfig
 from workings.config.sections import LoraConfig, ModelConfig
 from workings.models.lora import add_lora
-from workings.objectives.logprobs import DEFAULT_CHUNK_BYTES
+from workings.training.memory_estimate import Activations, MemoryEstimate, widths_of
 
-LAYERS, WIDTH, KEY_WIDTH = 2, 32, 16
+LAYERS, KEY_WIDTH = 2, 16
 
 
 @pytest.fixture(scope="module")
@@ -47,37 +46,11 @@ def test_adapters_are_those_that_lora_adds(files: ModelFiles) -> None:
     assert lora_parameters(files, lora) == counted
 
 
-def test_parts_by_hand(files: ModelFiles) -> None:
-    found = estimate_memory(
-        files,
-        trained=1000,
-        added=100,
-        forward_tokens=50,
-        checkpointing=False,
-        compute_bytes=4,
-        cached_tokens=70,
-    )
-    assert found.weights == 4 * (files.num_parameters + 100)
-    assert (found.gradients, found.optimizer) == (4000, 8000)
-    assert found.activations == 50 * WIDTH * 34 * 2 * LAYERS + 2 * DEFAULT_CHUNK_BYTES
+def test_a_run_that_only_samples_has_weights_and_a_cache(files: ModelFiles) -> None:
+    found = sampling_memory(files, cached_tokens=70)
+    assert found.weights == 4 * files.num_parameters
     assert found.kv_cache == 70 * LAYERS * 2 * KEY_WIDTH * 4
-    assert found.peak == found.lasting + found.activations
-
-
-def test_checkpointing_keeps_one_layer(files: ModelFiles) -> None:
-    both = [
-        estimate_memory(
-            files,
-            trained=0,
-            added=0,
-            forward_tokens=50,
-            checkpointing=on,
-            compute_bytes=2,
-            cached_tokens=0,
-        ).activations
-        for on in (False, True)
-    ]
-    assert both[0] - both[1] == 50 * WIDTH * (34 * (LAYERS - 1) - 2 * LAYERS)
+    assert found.peak == found.weights + found.kv_cache
 
 
 def test_a_grpo_run_caches_the_rows_that_are_sampled_at_once(files: ModelFiles) -> None:
@@ -93,10 +66,27 @@ def test_a_grpo_run_caches_the_rows_that_are_sampled_at_once(files: ModelFiles) 
             "batch": {"microbatch_tokens": 100},
         }
     )
-    found, trained = training_memory(files, run, longest_prompt=10, longest_row=30)
-    assert trained == files.num_parameters
-    assert found.kv_cache == 16 * 30 * LAYERS * 2 * KEY_WIDTH * 4
-    assert found.activations == 100 * WIDTH * 34 * 2 * LAYERS + 2 * DEFAULT_CHUNK_BYTES
+    found = training_memory(files, run, longest_prompt=10, longest_row=30)
+    assert (found.trained, found.choice) == (files.num_parameters, None)
+    assert found.estimate.kv_cache == 16 * 30 * LAYERS * 2 * KEY_WIDTH * 4
+    by_hand = Activations(
+        widths=widths_of(files.config),
+        checkpointing="none",
+        fused=False,
+        number_bytes=4,
+        gpu_bytes=None,
+        head_trained=True,
+    )
+    assert found.estimate.activations == by_hand.num_bytes(100)
+
+
+def test_tokens_left_open_are_those_of_a_cpu_and_are_said(files: ModelFiles) -> None:
+    run = run_with(files)
+    found = training_memory(files, run, longest_prompt=10, longest_row=30)
+    assert found.choice is not None
+    assert found.choice.tokens == 8192
+    said = memory_finding(found.estimate, device="cpu", trained=5, choice=found.choice)
+    assert "microbatches of 8,192 tokens (batch.microbatch_tokens=auto" in said.details[-1]
 
 
 @pytest.mark.parametrize(("weights", "status"), [(1, "ok"), (10**16, "FAIL")])
@@ -128,9 +118,9 @@ def run_with(files: ModelFiles, **sections: object) -> GRPOConfig:
 
 
 def parts(files: ModelFiles, **sections: object) -> tuple[int, int, int]:
-    found, _ = training_memory(
+    found = training_memory(
         files, run_with(files, **sections), longest_prompt=10, longest_row=30
-    )
+    ).estimate
     return found.weights, found.gradients, found.optimizer
 
 

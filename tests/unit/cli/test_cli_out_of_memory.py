@@ -73,6 +73,13 @@ def test_what_is_taken_already_or_not_allowed_is_left_out(monkeypatch):
     assert not any("PYTORCH" in line for line in remedies(run, environment=environment))
 
 
+def test_tokens_that_are_not_settled_get_a_number_too():
+    [line] = [line for line in remedies(grpo()) if "microbatch_tokens" in line]
+    assert line == (
+        "batch.microbatch_tokens=4096 (now auto): a small one, in place of what the card allows"
+    )
+
+
 def test_a_setting_that_would_break_another_rule_is_not_proposed():
     # 6 rows an update are a multiple of 6 samples, and not of 3 x 2.
     run = grpo(num_generations=6, prompts_per_step=2, train_batch_size=6)

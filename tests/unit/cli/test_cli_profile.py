@@ -118,7 +118,7 @@ def test_the_comparison_is_every_combination() -> None:
 def test_files_and_figures_of_a_comparison(
     fake: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = sft(output_dir=str(tmp_path))
+    run = sft(output_dir=str(tmp_path), batch={"microbatch_tokens": 8192})
     code = profile_memory.run(
         run, lengths=(512, 256), most_rows=32, num_steps=2, limit_gib=3.0, compare=True
     )
@@ -144,7 +144,8 @@ def test_files_and_figures_of_a_comparison(
     assert {f"batch_by_setting.{kind}" for kind in ("png", "svg", "pdf", "caption.txt")} <= drawn
     out = capsys.readouterr().out
     assert "offload=true, activation_checkpointing=none, attention=sdpa" in out
-    assert out.strip().endswith("batch.microbatch_tokens=4096 fits rows of up to 512 tokens")
+    assert "\nbatch.microbatch_tokens=4096 fits rows of up to 512 tokens\n" in out
+    assert out.endswith("the run has batch.microbatch_tokens=8192\n")
     # Nothing that would keep a run of this name from starting.
     assert not (tmp_path / "r" / "config.yaml").exists()
     profile_memory.run(run, lengths=(512,), most_rows=4, num_steps=1, limit_gib=3.0, compare=False)
@@ -152,7 +153,7 @@ def test_files_and_figures_of_a_comparison(
 
 
 def test_nothing_that_fits_is_0(fake: Any, tmp_path: Path, capsys: Any) -> None:
-    run = sft(output_dir=str(tmp_path))
+    run = sft(output_dir=str(tmp_path), batch={"microbatch_tokens": 8192})
     profile_memory.run(run, lengths=(9000,), most_rows=4, num_steps=1, limit_gib=1.0, compare=False)
     [line] = (tmp_path / "r/profile/memory/largest.jsonl").read_text().splitlines()
     assert json.loads(line)["max_batch_size"] == 0
@@ -174,8 +175,11 @@ def test_a_pipeline_has_no_step_of_its_own() -> None:
 
 def test_the_command_line(fake: Any, tiny_folder: Path, tmp_path: Path, capsys: Any) -> None:
     arguments = ["-c", "sft", "name=r", f"output_dir={tmp_path}", "data.train.path=arithmetic"]
+    arguments += [f"model.name_or_path={tiny_folder}", "model.device=cpu"]
     assert main(["profile", "memory", *arguments, "--lengths", "512", "--limit-gib", "1"]) == 0
-    assert "batch.microbatch_tokens=4096" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "batch.microbatch_tokens=4096" in out
+    assert "the run as it is takes microbatches of 8,192 tokens" in out
     assert main(["profile", "memory", *arguments, "--lengths", "a,b"]) == 2
     assert "--lengths a,b; expected numbers above 1" in capsys.readouterr().err
 

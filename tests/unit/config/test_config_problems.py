@@ -25,6 +25,14 @@ def _explain(values: dict[str, Any], kind: str) -> str:
     ("values", "message"),
     [
         ({"batch_size": "many"}, "batch_size='many'; expected a whole number, at least 1"),
+        (
+            {"batch": {"microbatch_tokens": 0}},
+            "batch.microbatch_tokens=0; expected auto or a whole number, at least 1",
+        ),
+        (
+            {"batch": {"microbatch_tokens": "big"}},
+            "batch.microbatch_tokens='big'; expected auto or a whole number, at least 1",
+        ),
         ({"batch_size": 0}, "batch_size=0; expected a whole number, at least 1"),
         ({"batch_size": 1.5}, "batch_size=1.5; expected a whole number, at least 1"),
         ({"batch_size": None}, "batch_size=null; expected a whole number, at least 1"),

@@ -54,6 +54,7 @@ def packer(objective=None, **settings):
             "data": {"train": {"path": "p"}},
             "num_generations": 2,
             **settings,
+            "batch": {"microbatch_tokens": 8192, **settings.get("batch", {})},
         }
     )
     return Packer(

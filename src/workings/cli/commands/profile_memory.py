@@ -56,6 +56,7 @@ def run(
     _draw(founds, wanted, profiled)
     write_data(largest_table(founds, wanted))
     write_data(_advice(founds[0], wanted))
+    write_data(_settled(profiled, longest=max(wanted)))
     write_note(f"trials, rows and figures are in {folder}")
     return 0
 
@@ -105,6 +106,21 @@ def _draw(founds: Sequence[Found], lengths: Sequence[int], config: ProfiledRun) 
         draw_batch_by_setting(
             founds, lengths, folder / "batch_by_setting", title="Largest microbatch"
         )
+
+
+def _settled(config: ProfiledRun, *, longest: int) -> str:
+    """What the run takes where it is left as it is."""
+    from workings.cli.doctor.memory import training_memory
+    from workings.cli.doctor.model_files import read_model_files
+
+    present = config.batch.microbatch_tokens
+    if present != "auto":
+        return f"the run has batch.microbatch_tokens={present}"
+    prompt = config.data.max_prompt_length or longest
+    found = training_memory(
+        read_model_files(config.model), config, longest_prompt=prompt, longest_row=longest
+    )
+    return f"the run as it is takes {found.choice}"
 
 
 def _advice(found: Found, lengths: Sequence[int]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import psutil
 import torch
@@ -14,139 +13,189 @@ from workings.config.dpo import DPOConfig
 from workings.config.kinds import SamplingRun, TrainingRun
 from workings.config.sections import LoraConfig, ModelConfig
 from workings.models.placement import choose_device, choose_dtype
-from workings.objectives.logprobs import DEFAULT_CHUNK_BYTES
+from workings.objectives.logits_memory import usable_memory
 from workings.rollout.select import rows_at_once
+from workings.training.memory_estimate import (
+    WEIGHT_BYTES,
+    Activations,
+    MemoryEstimate,
+    cache_bytes,
+    optimizer_bytes,
+    widths_of,
+)
+from workings.training.microbatch_tokens import (
+    Choice,
+    activations_of,
+    choose_tokens,
+    cpu_choice,
+    engine_of,
+    has_reference,
+    is_fused,
+)
 
-WEIGHT_BYTES, GRADIENT_BYTES, ADAMW_BYTES = 4, 4, 8
-"""Per parameter: float32 weights and gradients, and AdamW's two float32 states."""
-STATE_BYTES: dict[str, float] = {"adamw": ADAMW_BYTES, "adamw_8bit": 2 + 8 / 256, "rmsprop": 4}
-"""Per trained parameter, on the device; 8 bits have a float32 scale for every 256 moments."""
 CODE_BYTES = {"4bit": 0.5 + 1 / 64, "8bit": 1.0}
 """Per weight of a quantised layer; 4 bits have an 8-bit scale for every 64."""
-ACTIVATION_FACTOR = 34
-"""Bytes per token, layer and unit of width in 16 bit, attention scores left out (Korthikanti et
-al., 2022, "Reducing activation recomputation", arXiv:2205.05198, equation 2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryEstimate:
-    """Bytes by part. Sampling and the forward pass do not happen at once."""
+class Foreseen:
+    """What a training run will hold.
 
-    weights: int
-    gradients: int
-    optimizer: int
-    activations: int
-    kv_cache: int
-    engine: int = 0
-
-    @property
-    def lasting(self) -> int:
-        """What is held all the time."""
-        return self.weights + self.gradients + self.optimizer + self.engine
-
-    @property
-    def peak(self) -> int:
-        """The most at one time."""
-        return self.lasting + max(self.activations, self.kv_cache)
-
-    def describe(self) -> str:
-        """The parts in one line."""
-        parts = {
-            "weights": self.weights,
-            "gradients": self.gradients,
-            "optimizer": self.optimizer,
-            "the engine's weights": self.engine,
-            "activations": self.activations,
-            "KV cache of sampling": self.kv_cache,
-        }
-        return ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in parts.items() if size)
-
-
-def estimate_memory(
-    files: ModelFiles,
-    *,
-    trained: int,
-    added: int,
-    forward_tokens: int,
-    checkpointing: bool,
-    compute_bytes: int,
-    cached_tokens: int,
-) -> MemoryEstimate:
-    """The estimate for `trained` parameters, of which `added` come on top of the model's (LoRA).
-
-    `forward_tokens` are in one microbatch (0: nothing is trained), `cached_tokens` in the KV cache
-    at once; `compute_bytes` is the size of a number in the arithmetic.
+    Attributes:
+        trained: parameters.
+        choice: what `batch.microbatch_tokens=auto` comes to; None where the run has a number.
     """
-    config = text_config(files)
-    layers, width = config.num_hidden_layers, config.hidden_size
-    per_layer = forward_tokens * width * ACTIVATION_FACTOR * compute_bytes // 2
-    kept = forward_tokens * width * compute_bytes * layers
-    activations = kept + per_layer if checkpointing else per_layer * layers
+
+    estimate: MemoryEstimate
+    trained: int
+    choice: Choice | None
+
+
+def sampling_memory(files: ModelFiles, *, cached_tokens: int) -> MemoryEstimate:
+    """The estimate of a run that trains nothing, with so many tokens in the KV cache at once."""
+    widths = widths_of(text_config(files))
     return MemoryEstimate(
-        weights=WEIGHT_BYTES * (files.num_parameters + added),
-        gradients=GRADIENT_BYTES * trained,
-        optimizer=ADAMW_BYTES * trained,
-        activations=activations + (2 * DEFAULT_CHUNK_BYTES if forward_tokens else 0),
-        kv_cache=cached_tokens * layers * 2 * _key_width(config) * WEIGHT_BYTES,
+        weights=WEIGHT_BYTES * files.num_parameters,
+        gradients=0,
+        optimizer=0,
+        activations=0,
+        kv_cache=cache_bytes(widths, cached_tokens, number_bytes=WEIGHT_BYTES),
     )
 
 
 def lora_parameters(files: ModelFiles, lora: LoraConfig) -> int:
     """Parameters of the adapters: rank x (inputs + outputs) of every target."""
+    return sum(lora.rank * (inputs + outputs) for inputs, outputs in _adapted(files, lora))
+
+
+def _adapted(files: ModelFiles, lora: LoraConfig) -> list[tuple[int, int]]:
+    """(inputs, outputs) of the linear layers that get an adapter."""
     everything = lora.targets == ("all-linear",)
-    return sum(
-        lora.rank * (inputs + outputs)
+    return [
+        (inputs, outputs)
         for name, inputs, outputs in files.linear
         if name in lora.targets or (everything and name != "lm_head")
-    )
+    ]
 
 
 def training_memory(
     files: ModelFiles, config: TrainingRun | DPOConfig, *, longest_prompt: int, longest_row: int
-) -> tuple[MemoryEstimate, int]:
-    """The estimate of a training run, and the parameters that it trains."""
-    lora = config.model.lora
-    added = lora_parameters(files, lora) if lora is not None else 0
-    trained = added if lora is not None else files.num_parameters
-    cached = 0
+) -> Foreseen:
+    """What a training run will hold on the device that it takes."""
+    device = choose_device(config.model.device).device
+    total = usable_memory(device) if device.type == "cuda" else None
+    activations = _activations(files, config, total=total, longest_row=longest_row)
+    lasting = _lasting(files, config, activations, total=total, longest_row=longest_row)
+    most, choice = config.batch.microbatch_tokens, None
+    if most == "auto":
+        choice = (
+            cpu_choice()
+            if total is None
+            else choose_tokens(
+                activations,
+                total=total,
+                lasting=lasting.training,
+                longest_row=longest_row,
+                masked=activations.gpu_bytes is None and config.batch.layout != "padded",
+            )
+        )
+        most = choice.tokens
+    cached, cache_number = 0, WEIGHT_BYTES
     if isinstance(config, SamplingRun):
+        if total is not None and config.engine.name in ("auto", "paged"):
+            cache_number = activations.number_bytes
         rows = config.rows_per_update
-        engine, device = config.engine, choose_device(config.model.device).device.type
-        rows_decoded = rows_at_once(engine.max_batch_size, engine.name, device)
-        sampled = min(rows_decoded, config.rollout_batch_size)
+        decoded = rows_at_once(config.engine.max_batch_size, config.engine.name, device.type)
+        sampled = min(decoded, config.rollout_batch_size)
         cached = sampled * (longest_prompt + config.sampling.max_tokens)
     else:
         rows = 2 * config.batch_size if isinstance(config, DPOConfig) else config.batch_size
-    estimate = estimate_memory(
-        files,
-        trained=trained,
-        added=added,
-        forward_tokens=max(longest_row, min(config.batch.microbatch_tokens, rows * longest_row)),
-        checkpointing=config.batch.activation_checkpointing in ("full", "offloaded"),
-        compute_bytes=_compute_bytes(config.model.dtype, config.model.device),
-        cached_tokens=cached,
+    estimate = replace(
+        lasting,
+        activations=activations.num_bytes(max(longest_row, min(most, rows * longest_row))),
+        kv_cache=cache_bytes(
+            activations.widths,
+            cached,
+            number_bytes=cache_number,
+        ),
     )
-    on_cuda = choose_device(config.model.device).device.type == "cuda"
-    weights = _held_weights(files, config, added)
-    if isinstance(config, DPOConfig) and config.reference == "live" and lora is None:
-        weights *= 2  # the frozen copy
-    optimizer = int(STATE_BYTES[config.optimizer.name] * trained)
-    if config.optimizer.offload:
-        masters = WEIGHT_BYTES * trained if _is_narrow(config.model) else 0
-        optimizer = 0 if on_cuda else optimizer + masters
-    estimate = replace(estimate, weights=weights, optimizer=optimizer)
-    if config.optimizer.offload_gradients and on_cuda:
-        estimate = replace(estimate, gradients=0)
-    if isinstance(config, SamplingRun) and on_cuda and config.engine.name in ("auto", "paged"):
-        each = _compute_bytes(config.model.dtype, config.model.device)
-        cache = estimate.kv_cache // WEIGHT_BYTES * each
-        estimate = replace(estimate, engine=each * files.num_parameters, kv_cache=cache)
-    return estimate, trained
+    return Foreseen(estimate=estimate, trained=_num_trained(files, config), choice=choice)
 
 
-def _held_weights(files: ModelFiles, config: TrainingRun | DPOConfig, added: int) -> int:
+def _activations(
+    files: ModelFiles, config: TrainingRun | DPOConfig, *, total: int | None, longest_row: int
+) -> Activations:
+    lora, adapters = config.model.lora, 0.0
+    if lora is not None:
+        for inputs, _ in _adapted(files, lora):
+            adapters += lora.rank + (1.5 * inputs if lora.dropout else 0)
+        adapters /= text_config(files).num_hidden_layers
+    found = activations_of(
+        config,
+        files.config,
+        dtype=_compute_dtype(config.model),
+        total=total,
+        fused=total is not None and is_fused(config.model.kernels, files),
+        eager_length=longest_row if config.model.attention == "eager" else 0,
+        adapters=adapters,
+    )
+    # On a CPU what is offloaded stays in the same memory.
+    if total is None and found.checkpointing == "offloaded":
+        return replace(found, checkpointing="full")
+    return found
+
+
+def _lasting(
+    files: ModelFiles,
+    config: TrainingRun | DPOConfig,
+    activations: Activations,
+    *,
+    total: int | None,
+    longest_row: int,
+) -> MemoryEstimate:
+    """What is held whatever a microbatch is, by the sizes that the files give."""
+    trained, rates = _num_trained(files, config), config.optimizer
+    gradients, state = optimizer_bytes(
+        rates.name,
+        trained,
+        offload=rates.offload,
+        offload_gradients=rates.offload_gradients,
+        narrow=_is_narrow(config.model),
+        on_gpu=total is not None,
+    )
+    weights = _held_weights(files, config)
+    whole = weights == WEIGHT_BYTES * files.num_parameters
+    copied = total is not None and _is_narrow(config.model) and whole
+    return MemoryEstimate(
+        weights=weights,
+        gradients=gradients,
+        optimizer=state,
+        activations=0,
+        kv_cache=0,
+        copies=activations.number_bytes * files.num_parameters if copied else 0,
+        reference=weights if has_reference(config) and config.model.lora is None else 0,
+        engine=0
+        if total is None
+        else engine_of(
+            config,
+            activations.widths,
+            num_parameters=files.num_parameters,
+            number_bytes=activations.number_bytes,
+            total=total,
+            longest_row=longest_row,
+        ),
+    )
+
+
+def _num_trained(files: ModelFiles, config: TrainingRun | DPOConfig) -> int:
+    lora = config.model.lora
+    return files.num_parameters if lora is None else lora_parameters(files, lora)
+
+
+def _held_weights(files: ModelFiles, config: TrainingRun | DPOConfig) -> int:
     """Bytes of the model's own weights and of the adapters, as `cli.build` has them loaded."""
     model = config.model
+    added = 0 if model.lora is None else lora_parameters(files, model.lora)
     frozen = model.lora is not None or model.adapter is not None
     narrow = _is_narrow(model) and (frozen or config.optimizer.offload)
     each = 2 if narrow else WEIGHT_BYTES
@@ -158,17 +207,19 @@ def _held_weights(files: ModelFiles, config: TrainingRun | DPOConfig, added: int
 
 
 def _is_narrow(model: ModelConfig) -> bool:
-    return _compute_bytes(model.dtype, model.device) < WEIGHT_BYTES
+    return _compute_dtype(model).itemsize < WEIGHT_BYTES
 
 
-def memory_finding(estimate: MemoryEstimate, *, device: str, trained: int) -> Finding:
+def memory_finding(
+    estimate: MemoryEstimate, *, device: str, trained: int, choice: Choice | None = None
+) -> Finding:
     """The estimate beside what is free on the device that the run takes."""
     free, total = free_memory(device)
     text = (
         f"about {estimate.peak / 1e9:.2f} GB at the peak, a rough estimate; {free / 1e9:.1f} of "
         f"{total / 1e9:.1f} GB are free"
     )
-    details = [estimate.describe()]
+    details = [estimate.describe(), *([] if choice is None else [str(choice)])]
     remedy = "lower engine.max_batch_size or sampling.max_tokens"
     if trained:
         text += f". {trained:,} parameters are trained"
@@ -193,13 +244,5 @@ def free_memory(device: str) -> tuple[int, int]:
     return memory.available, memory.total
 
 
-def _compute_bytes(dtype: str, device: str) -> int:
-    chosen = choose_dtype(dtype, choose_device(device).device).dtype
-    return torch.empty(0, dtype=chosen).element_size()
-
-
-def _key_width(config: Any) -> int:
-    """Numbers in the keys of one token and layer."""
-    heads = config.num_attention_heads
-    size = getattr(config, "head_dim", None) or config.hidden_size // heads
-    return int(size * (getattr(config, "num_key_value_heads", None) or heads))
+def _compute_dtype(model: ModelConfig) -> torch.dtype:
+    return choose_dtype(model.dtype, choose_device(model.device).device).dtype

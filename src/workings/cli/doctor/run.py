@@ -17,7 +17,7 @@ from workings.cli.build import (
 )
 from workings.cli.doctor.engine import engine_findings, loss_finding
 from workings.cli.doctor.findings import Finding, absent, fail, guarded, ok, warn
-from workings.cli.doctor.memory import estimate_memory, memory_finding, training_memory
+from workings.cli.doctor.memory import memory_finding, sampling_memory, training_memory
 from workings.cli.doctor.model_files import ModelFiles, read_model_files, text_config
 from workings.cli.doctor.prompts import (
     length_finding,
@@ -305,28 +305,26 @@ def _about_reward(subject: _Subject) -> Iterator[Finding]:
 
 def _memory(subject: _Subject) -> Finding:
     phase, files = subject.phase, subject.files
-    trained = 0
     if isinstance(phase, TrainingRun | DPOConfig):
         longest = max(len(row.ids) for row in subject.encoded)
         if isinstance(phase, SamplingRun):
             longest = subject.longest_prompt + subject.sampling[0].max_tokens
-        estimate, trained = training_memory(
+        found = training_memory(
             files, phase, longest_prompt=subject.longest_prompt, longest_row=longest
         )
-    else:
-        device = choose_device(phase.model.device).device.type
-        most = rows_at_once(phase.engine.max_batch_size, phase.engine.name, device)
-        rows = min(most, phase.num_samples * len(subject.prompts))
-        estimate = estimate_memory(
-            files,
-            trained=0,
-            added=0,
-            forward_tokens=0,
-            checkpointing=False,
-            compute_bytes=4,
-            cached_tokens=rows * (subject.longest_prompt + subject.sampling[0].max_tokens),
+        return memory_finding(
+            found.estimate,
+            device=phase.model.device,
+            trained=found.trained,
+            choice=found.choice,
         )
-    return memory_finding(estimate, device=phase.model.device, trained=trained)
+    device = choose_device(phase.model.device).device.type
+    most = rows_at_once(phase.engine.max_batch_size, phase.engine.name, device)
+    rows = min(most, phase.num_samples * len(subject.prompts))
+    estimate = sampling_memory(
+        files, cached_tokens=rows * (subject.longest_prompt + subject.sampling[0].max_tokens)
+    )
+    return memory_finding(estimate, device=phase.model.device, trained=0)
 
 
 def _about_engine(subject: _Subject) -> Iterator[Finding]:

@@ -139,7 +139,7 @@ def _supervised_steps(
             pack(
                 rows,
                 layout=layout,
-                max_tokens=config.batch.microbatch_tokens,
+                max_tokens=config.batch.settled_tokens,
                 max_rows=config.batch.microbatch_rows,
                 pad_id=sizes.pad_id,
                 device=next(model.parameters()).device,
