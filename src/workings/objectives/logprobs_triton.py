@@ -101,6 +101,7 @@ class _FusedLogprobs(torch.autograd.Function):
             ctx.head.score(logits, targets[rows], *found)
             if needs_grad and rows.stop <= most_kept:
                 ctx.kept[rows.start] = logits
+            del logits  # before the next chunk is made
         ctx.save_for_backward(hidden, targets, weight, bias, normalisers, entropies)
         ctx.mark_non_differentiable(is_top)
         return logprobs, entropies, is_top
@@ -129,6 +130,7 @@ class _FusedLogprobs(torch.autograd.Function):
                 )
             if bias is not None and ctx.needs_input_grad[3]:
                 grad_bias = _plus(grad_bias, logits.sum(0, dtype=sum_dtype(bias)))
+            del logits
         if ctx.needs_input_grad[2] and grad_weight is None:
             grad_weight = torch.zeros_like(weight)
         if bias is not None and ctx.needs_input_grad[3] and grad_bias is None:
