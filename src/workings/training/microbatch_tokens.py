@@ -149,10 +149,28 @@ def _choice(
     device: torch.device = inner.get_input_embeddings().weight.device
     if device.type != "cuda":
         return cpu_choice()
+    return gpu_choice(
+        config,
+        model,
+        total=usable_memory(device),
+        longest_row=longest_row,
+        autocast=autocast,
+    )
+
+
+def gpu_choice(
+    config: Run,
+    model: nn.Module,
+    *,
+    total: int,
+    longest_row: int,
+    autocast: torch.dtype | None,
+) -> Choice:
+    """What a run takes for this model on a GPU of `total` bytes."""
+    inner = base_model(model)
     layout = choose_layout(
         model, config.batch.layout, grouped=config.kind != "sft", autocast=autocast
     )
-    total = usable_memory(device)
     activations = activations_of(
         config,
         inner.config,
@@ -162,7 +180,7 @@ def _choice(
         eager_length=longest_row if inner.config._attn_implementation == "eager" else 0,
         adapters=_adapter_numbers(model),
     )
-    lasting = _lasting(config, model, activations, total=total, longest_row=longest_row)
+    lasting = lasting_of(config, model, activations, total=total, longest_row=longest_row)
     return choose_tokens(
         activations,
         total=total,
@@ -240,7 +258,7 @@ def engine_of(
     )
 
 
-def _lasting(
+def lasting_of(
     config: Run, model: nn.Module, activations: Activations, *, total: int, longest_row: int
 ) -> MemoryEstimate:
     """What a model on a GPU holds in training, counted on its own tensors."""

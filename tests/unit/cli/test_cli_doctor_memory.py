@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from tiny import tiny_model, tiny_tokenizer
+from workings.cli.doctor import memory
 from workings.cli.doctor.memory import (
     lora_parameters,
     memory_finding,
@@ -17,7 +19,9 @@ from workings.cli.doctor.model_files import ModelFiles, read_model_files
 from workings.config.grpo import GRPOConfig
 from workings.config.sections import LoraConfig, ModelConfig
 from workings.models.lora import add_lora
+from workings.models.placement import DeviceChoice, DtypeChoice
 from workings.training.memory_estimate import Activations, MemoryEstimate, widths_of
+from workings.training.microbatch_tokens import gpu_choice
 
 LAYERS, KEY_WIDTH = 2, 16
 
@@ -87,6 +91,34 @@ def test_tokens_left_open_are_those_of_a_cpu_and_are_said(files: ModelFiles) -> 
     assert found.choice.tokens == 8192
     said = memory_finding(found.estimate, device="cpu", trained=5, choice=found.choice)
     assert "microbatches of 8,192 tokens (batch.microbatch_tokens=auto" in said.details[-1]
+
+
+def test_a_card_is_filled_and_the_doctor_and_the_run_choose_alike(
+    files: ModelFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card, total = torch.device("cuda", 0), 2**27
+    monkeypatch.setattr(memory, "choose_device", lambda name: DeviceChoice(card, "a card"))
+    monkeypatch.setattr(memory, "usable_memory", lambda device: total)
+    run = run_with(
+        files, batch={"layout": "padded"}, model={"device": "cuda"}, engine={"max_batch_size": 4}
+    )
+    monkeypatch.setattr(
+        memory, "choose_dtype", lambda name, device: DtypeChoice(torch.bfloat16, "")
+    )
+    found = training_memory(files, run, longest_prompt=10, longest_row=30)
+    assert found.choice is not None
+    of_run = gpu_choice(
+        run,
+        tiny_model(tiny_tokenizer()),
+        total=total,
+        longest_row=30,
+        autocast=torch.bfloat16,
+    )
+    # The doctor counts the embedding among the copies, and knows no buffers.
+    assert found.choice.tokens == pytest.approx(of_run.tokens, rel=0.02)
+    assert 30 < found.choice.tokens < 65536
+    assert found.estimate.copies == 2 * files.num_parameters
+    assert "left for activations with checkpointing none" in str(found.choice)
 
 
 @pytest.mark.parametrize(("weights", "status"), [(1, "ok"), (10**16, "FAIL")])

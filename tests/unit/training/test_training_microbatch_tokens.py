@@ -35,6 +35,8 @@ from workings.training.microbatch_tokens import (
     _adapter_numbers,
     choose_tokens,
     engine_of,
+    gpu_choice,
+    lasting_of,
     settled,
 )
 
@@ -287,6 +289,61 @@ def test_adapters_keep_their_inner_width_and_what_dropout_made():
     inputs = 32 + tiny_model(tiny_tokenizer()).config.intermediate_size
     assert numbers(0.0) == 2 * 4
     assert numbers(0.1) == 2 * 4 + 1.5 * inputs
+
+
+def held_by(model, run=None):
+    parts = activations(widths_of(model.config), gib=1)
+    return lasting_of(run or grpo(), model, parts, total=GIB, longest_row=30)
+
+
+def test_what_lasts_is_counted_on_the_model_itself():
+    model = tiny_model(tiny_tokenizer())
+    n = model.num_parameters()
+    ends = model.get_input_embeddings().weight.numel()
+    if model.get_output_embeddings().weight is not model.get_input_embeddings().weight:
+        ends *= 2
+    found = held_by(model)
+    assert found.weights == 4 * n + sum(buffer.nbytes for buffer in model.buffers())
+    assert (found.gradients, found.optimizer, found.copies) == (4 * n, 8 * n, 2 * (n - ends))
+    assert found.engine == 2 * n + 12 * model.config.vocab_size * 256
+    assert found.reference == 0
+    assert held_by(model, grpo(objective={"beta": 0.1})).reference == 4 * n
+    assert held_by(model, sft()).engine > found.engine  # no batch bounds what it decodes at once
+    half = held_by(model.to(torch.bfloat16), grpo(optimizer={"offload": True}))
+    assert half.copies == 0
+    assert half.optimizer == min(8 * n, 3 << 27)
+
+
+def test_adapters_over_a_frozen_base_are_what_is_trained():
+    model = add_lora(
+        tiny_model(tiny_tokenizer()).to(torch.bfloat16),
+        rank=4,
+        alpha=8,
+        dropout=0.0,
+        targets=("q_proj",),
+        seed=0,
+    )
+    trained = [p for p in model.parameters() if p.requires_grad]
+    count, size = sum(p.numel() for p in trained), sum(p.nbytes for p in trained)
+    found = held_by(model, grpo(objective={"beta": 0.1}))
+    assert (found.gradients, found.optimizer) == (4 * count, 8 * count)
+    assert found.copies == (2 * count if trained[0].element_size() == 4 else 0)
+    assert found.reference == 0
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if ".lora_B." in name:
+                parameter.fill_(1.0)
+    assert held_by(model, grpo(objective={"beta": 0.1})).reference == size
+
+
+def test_a_model_gets_its_choice_for_a_card():
+    model = tiny_model(tiny_tokenizer())
+    settings = {"longest_row": 100, "autocast": torch.bfloat16}
+    padded = grpo(batch={"layout": "padded"})
+    small = gpu_choice(padded, model, total=GIB // 8, **settings)
+    large = gpu_choice(padded, model, total=16 * GIB, **settings)
+    assert 100 < small.tokens < large.tokens == MOST_TOKENS
+    assert gpu_choice(grpo(), model, total=16 * GIB, **settings).tokens == 8192  # a mask, here
 
 
 # ---------------------------------------------------------------------------------- in a run

@@ -12,7 +12,7 @@ from workings.cli.doctor.model_files import ModelFiles, text_config
 from workings.config.dpo import DPOConfig
 from workings.config.kinds import SamplingRun, TrainingRun
 from workings.config.sections import LoraConfig, ModelConfig
-from workings.models.placement import choose_device, choose_dtype
+from workings.models.placement import choose_device, choose_dtype, numbered
 from workings.objectives.logits_memory import usable_memory
 from workings.rollout.select import rows_at_once
 from workings.training.memory_estimate import (
@@ -82,7 +82,7 @@ def training_memory(
     files: ModelFiles, config: TrainingRun | DPOConfig, *, longest_prompt: int, longest_row: int
 ) -> Foreseen:
     """What a training run will hold on the device that it takes."""
-    device = choose_device(config.model.device).device
+    device = numbered(choose_device(config.model.device).device)
     total = usable_memory(device) if device.type == "cuda" else None
     activations = _activations(files, config, total=total, longest_row=longest_row)
     lasting = _lasting(files, config, activations, total=total, longest_row=longest_row)
