@@ -4,7 +4,8 @@ Trained weights are float32. Autocast casts each of them at every use and lets t
 between layers grow to float32; here a step makes one copy of the layers' weights in bfloat16, which
 all its microbatches share. The stream is bfloat16 then, as it is in the engines that sample, and
 half the bytes move between kernels. Gradients of a copy are added to the float32 gradient of its
-weight after every microbatch, so accumulation loses nothing.
+weight after every microbatch, so accumulation loses nothing; where a step is but one microbatch,
+they can stay as they are.
 
 Copies of weights that take the same input lie one behind the other in memory, so that fused layers
 can multiply by all of them at once.
@@ -55,20 +56,18 @@ def compute_weights(
 def weights_in(model: nn.Module, dtype: torch.dtype, *, widens: bool = True) -> Iterator[None]:
     """`compute_weights` on any device."""
     inner = base_model(model)
-    places = _places(inner, dtype)
-    copies = _copies(places, dtype, widens=widens)
-    own = [(owner, name, owner._parameters[name]) for _, owner, name in places]
+    copies = _KEPT.get(inner)
+    if copies is None or not copies.fit(inner, dtype):
+        copies = _KEPT[inner] = _Copies(inner, dtype)
     hook = inner.get_input_embeddings().register_forward_hook(_cast_output(dtype))
     _COMPUTING[inner] = dtype
     try:
-        for (_, owner, name), copy in zip(places, copies, strict=True):
-            owner._parameters[name] = copy
+        copies.enter(widens=widens)
         yield
     finally:
-        del _COMPUTING[inner]
+        copies.leave()
         hook.remove()
-        for owner, name, parameter in own:
-            owner._parameters[name] = parameter
+        del _COMPUTING[inner]
 
 
 def computing_dtype(model: nn.Module) -> torch.dtype | None:
@@ -95,50 +94,100 @@ def _places(inner: Any, dtype: torch.dtype) -> list[Place]:
     ]
 
 
-def _copies(places: list[Place], dtype: torch.dtype, *, widens: bool) -> list[nn.Parameter]:
-    """Copies in `dtype` whose gradients go to the weights; one for each distinct weight."""
-    masters: dict[int, nn.Parameter] = {}
-    alike: dict[tuple[str, torch.Size, torch.device], list[nn.Parameter]] = {}
-    for around, owner, name in places:
-        master = owner._parameters[name]
-        assert master is not None, "places hold weights"
-        if id(master) not in masters:
-            masters[id(master)] = master
-            alike.setdefault((around, master.shape[1:], master.device), []).append(master)
-    values: dict[int, Tensor] = {}
-    for (_, rest, device), group in alike.items():
-        rows = [master.shape[0] for master in group]
-        memory = torch.empty((sum(rows), *rest), dtype=dtype, device=device)
-        values |= zip(map(id, group), torch.split(memory, rows), strict=True)
-    with torch.no_grad():
-        torch._foreach_copy_([values[key] for key in masters], list(masters.values()))
-    copies = {}
-    for key, master in masters.items():
-        copy = nn.Parameter(values[key], requires_grad=master.requires_grad)
-        if master.requires_grad:
-            copy.register_post_accumulate_grad_hook(_deliver_to(master, widens))  # type: ignore[no-untyped-call]
-        copies[key] = copy
-    return [copies[id(owner._parameters[name])] for _, owner, name in places]
+class _Copies:
+    """The copies of a model's weights: made once, with memory only inside a block."""
+
+    def __init__(self, inner: Any, dtype: torch.dtype) -> None:
+        self._places = _places(inner, dtype)
+        self._made_for = _identity(inner, dtype)
+        self._delivery = _Delivery()
+        self._masters: dict[int, nn.Parameter] = {}
+        alike: dict[tuple[str, torch.Size, torch.device], list[nn.Parameter]] = {}
+        for around, owner, name in self._places:
+            master = owner._parameters[name]
+            assert master is not None, "places hold weights"
+            if id(master) not in self._masters:
+                self._masters[id(master)] = master
+                alike.setdefault((around, master.shape[1:], master.device), []).append(master)
+        values: dict[int, Tensor] = {}
+        self._memory: list[tuple[torch.UntypedStorage, int]] = []
+        for (_, rest, device), group in alike.items():
+            rows = [master.shape[0] for master in group]
+            table = torch.empty((sum(rows), *rest), dtype=dtype, device=device)
+            values |= zip(map(id, group), torch.split(table, rows), strict=True)
+            self._memory.append((table.untyped_storage(), table.untyped_storage().nbytes()))
+        self._copies = {}
+        for key, master in self._masters.items():
+            copy = nn.Parameter(values[key], requires_grad=master.requires_grad)
+            if master.requires_grad:
+                deliver = self._delivery.to(master)
+                copy.register_post_accumulate_grad_hook(deliver)  # type: ignore[no-untyped-call]
+            self._copies[key] = copy
+        self._release()
+
+    def fit(self, inner: Any, dtype: torch.dtype) -> bool:
+        """True where the model still has the weights that these are copies of."""
+        return self._made_for == _identity(inner, dtype)
+
+    def enter(self, *, widens: bool) -> None:
+        """Put copies of the present weights into the model."""
+        self._delivery.widens = widens
+        for storage, size in self._memory:
+            storage.resize_(size)
+        with torch.no_grad():
+            torch._foreach_copy_(list(self._copies.values()), list(self._masters.values()))
+        for _, owner, name in self._places:
+            owner._parameters[name] = self._copies[id(owner._parameters[name])]
+
+    def leave(self) -> None:
+        """Put the weights back, and give back the copies' memory."""
+        masters = {id(copy): self._masters[key] for key, copy in self._copies.items()}
+        for _, owner, name in self._places:
+            present = owner._parameters[name]
+            owner._parameters[name] = masters.get(id(present), present)
+        self._release()
+
+    def _release(self) -> None:
+        for storage, _ in self._memory:
+            storage.resize_(0)
 
 
-def _deliver_to(master: Tensor, widens: bool) -> Callable[[Tensor], None]:
-    """A hook that moves a copy's gradient to `master` and calls its own hooks."""
-    if not widens and master.grad is None:
-        master.grad_dtype = None  # any will do
+_KEPT: WeakKeyDictionary[nn.Module, _Copies] = WeakKeyDictionary()
 
-    def deliver(copy: Tensor) -> None:
-        grad, copy.grad = copy.grad, None
-        assert grad is not None, "called when a gradient has been accumulated"
-        if master.grad is None:
-            master.grad = grad.to(master.dtype) if widens else grad
-        elif master.grad.dtype == master.dtype:
-            master.grad.add_(grad)
-        else:
-            master.grad = master.grad.to(master.dtype).add_(grad)
-        for hook in tuple((master._post_accumulate_grad_hooks or {}).values()):
-            hook(master)
 
-    return deliver
+def _identity(inner: Any, dtype: torch.dtype) -> tuple[object, ...]:
+    """Changes where copies would have to be made anew."""
+    weights = tuple(
+        (id(weight), weight.requires_grad, weight.dtype, weight.device)
+        for weight in inner.parameters()
+    )
+    return dtype, weights
+
+
+class _Delivery:
+    """How gradients get from copies to weights."""
+
+    widens = True
+
+    def to(self, master: Tensor) -> Callable[[Tensor], None]:
+        """A hook that moves a copy's gradient to `master` and calls its own hooks."""
+
+        def deliver(copy: Tensor) -> None:
+            grad, copy.grad = copy.grad, None
+            assert grad is not None, "called when a gradient has been accumulated"
+            if master.grad is None and self.widens:
+                master.grad = grad.to(master.dtype)
+            elif master.grad is None:
+                master.grad_dtype = None  # any will do
+                master.grad = grad
+            elif master.grad.dtype == master.dtype:
+                master.grad.add_(grad)
+            else:
+                master.grad = master.grad.to(master.dtype).add_(grad)
+            for hook in tuple((master._post_accumulate_grad_hooks or {}).values()):
+                hook(master)
+
+        return deliver
 
 
 def _cast_output(dtype: torch.dtype) -> Callable[[nn.Module, Any, Tensor], Tensor]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -53,6 +56,53 @@ def test_layers_are_replaced_and_come_back(tied):
     assert computing_dtype(model) is None
     assert all(p is before[name] for name, p in model.named_parameters())
     assert model.model(torch.tensor([[1, 2]])).last_hidden_state.dtype == torch.float32
+
+
+def copies_in(model):
+    with weights_in(model, torch.bfloat16):
+        return {
+            name: (id(parameter), parameter.detach().clone(), parameter.requires_grad)
+            for name, parameter in model.named_parameters()
+            if parameter.dtype == torch.bfloat16
+        }
+
+
+def test_the_next_block_copies_the_weights_as_they_are_then():
+    model = tiny_model(TOKENIZER)
+    first = copies_in(model)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.data.mul_(2)
+    second = copies_in(model)
+    for name, (identity, values, _) in first.items():
+        assert second[name][0] == identity, "the copies are made once"
+        assert torch.equal(second[name][1], 2 * values)
+
+
+def test_copies_are_made_anew_for_other_weights():
+    model = tiny_model(TOKENIZER)
+    copies_in(model)
+    layer = model.model.layers[0].mlp.down_proj
+    layer.weight = torch.nn.Parameter(torch.ones_like(layer.weight))
+    model.model.layers[1].requires_grad_(False)
+    found = copies_in(model)
+    assert found["model.layers.0.mlp.down_proj.weight"][1].eq(1).all()
+    for name, (_, _, wants_grad) in found.items():
+        assert wants_grad == ("layers.1." not in name)
+
+
+def test_between_blocks_copies_hold_no_memory_and_keep_no_model():
+    model = tiny_model(TOKENIZER)
+    with weights_in(model, torch.bfloat16):
+        weight = model.model.layers[0].mlp.up_proj.weight
+        storage = weight.untyped_storage()
+        assert storage.nbytes() > 0
+        model.model(torch.tensor([[1, 2]])).last_hidden_state.float().sum().backward()
+    assert storage.nbytes() == 0
+    alive = weakref.ref(model), weakref.ref(model.model.layers[0].mlp.up_proj.weight)
+    del model, weight
+    gc.collect()
+    assert [one() for one in alive] == [None, None]
 
 
 def test_weights_come_back_after_an_error():
