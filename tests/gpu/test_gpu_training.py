@@ -17,6 +17,7 @@ from workings.training.attention import Documents, document_attention
 from workings.training.compute_weights import compute_weights
 from workings.training.distributed import Ranks
 from workings.training.forward import choose_layout, response_scores
+from workings.training.fused.adamw import FusedAdamW
 from workings.training.layers import prepare_layers
 from workings.training.optim import build_adamw
 from workings.training.packing import TrainRow, pack, step_totals
@@ -185,9 +186,44 @@ def distance(got, want):
 def test_a_step_in_half_precision_is_near_the_step_in_float32(layout, even):
     want, want_grads = step(model(), layout="padded", dtype=None, even=even)
     got, got_grads = step(model(), layout=layout, even=even)
-    assert all(grad.dtype == torch.float32 for grad in got_grads.values())
     assert got.loss == pytest.approx(want.loss, rel=2e-3)
     assert distance(got_grads, want_grads) < 3e-2
+
+
+def test_gradients_are_added_up_in_float32_and_left_alone_where_there_is_but_one():
+    _, added = step(model(), layout="documents", max_tokens=600)
+    assert {grad.dtype for grad in added.values()} == {torch.float32}
+    _, single = step(model(), layout="documents", max_tokens=10_000)
+    ends = {name for name, grad in single.items() if grad.dtype == torch.float32}
+    assert ends == {"model.embed_tokens.weight"}
+    assert distance(added, single) < 1e-2
+
+
+@pytest.mark.parametrize("dtype", [HALF, torch.float32])
+def test_an_update_equals_that_of_torch(dtype):
+    generator = torch.Generator("cuda").manual_seed(0)
+    shapes = ((300, 500), (4097,), (3,), (64, 128))
+    weights = [torch.randn(shape, generator=generator, device="cuda") for shape in shapes]
+    ours = [torch.nn.Parameter(weight.clone()) for weight in weights]
+    exact = [torch.nn.Parameter(weight.double()) for weight in weights]
+    settings = {"lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-8}
+    fused = FusedAdamW([{"params": ours, "weight_decay": 0.1}], **settings)
+    plain = torch.optim.AdamW(exact, weight_decay=0.1, **settings)
+    assert fused.takes_half
+    fused.grad_scale = torch.tensor(2.0, device="cuda")
+    for index in range(4):
+        skipped = index in (0, 2)
+        fused.found_inf = torch.tensor(float(skipped), device="cuda")
+        for parameter, reference in zip(ours, exact, strict=True):
+            grad = torch.randn(parameter.shape, generator=generator, device="cuda").to(dtype)
+            parameter.grad_dtype = None
+            parameter.grad = grad
+            reference.grad = grad.double() / 2
+        fused.step()
+        if not skipped:
+            plain.step()
+        for parameter, reference in zip(ours, exact, strict=True):
+            torch.testing.assert_close(parameter.double(), reference, rtol=1e-6, atol=1e-6)
 
 
 def test_the_layout_of_a_gpu_needs_no_mask():
@@ -212,7 +248,7 @@ def test_checkpointing_changes_no_more_than_the_order_of_sums(how, layout):
 
 
 @pytest.mark.parametrize("how", ["none", "selective", "full"])
-@pytest.mark.parametrize("kernels", [pytest.param("liger", marks=needs_liger), "compiled"])
+@pytest.mark.parametrize("kernels", ["fused", pytest.param("liger", marks=needs_liger), "compiled"])
 def test_other_kernels_compute_the_same_step(kernels, how):
     want_outcome, want = step(model(), layout="documents", max_tokens=600)
     policy = model()
@@ -222,7 +258,7 @@ def test_other_kernels_compute_the_same_step(kernels, how):
     assert distance(got, want) < 3e-2
 
 
-@pytest.mark.parametrize("kernels", ["plain", "compiled"])
+@pytest.mark.parametrize("kernels", ["plain", "fused", "compiled"])
 def test_adapters_train_in_copies_of_the_weights(kernels):
     found = []
     for chosen, dtype in (("plain", None), (kernels, HALF)):
