@@ -261,7 +261,7 @@ def test_a_real_shortage_is_known_and_explained():
     )
     found = explained(caught.value, run)
     assert "Tried to allocate" in found.message
-    assert "batch.microbatch_tokens=4096 (now 8192)" in found.hint
+    assert "batch.microbatch_tokens=4096 (now auto)" in found.hint
     assert "expandable_segments:True" in found.hint
 
 
