@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from shapes import SHAPES, Shape, random_prompts
@@ -16,6 +16,7 @@ class Case:
     Attributes:
         output_tokens: of every completion, whatever is sampled.
         rows: completions in one forward and backward pass of TRL when it is tuned.
+        tuned: settings of our run, as one would choose them on a card of 80 GB.
         together: all sides fit on one card and take turns step by step; else one after another.
     """
 
@@ -27,6 +28,7 @@ class Case:
     output_tokens: int
     rows: int
     together: bool
+    tuned: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def model(self) -> Shape:
@@ -76,6 +78,7 @@ CASES = {
             output_tokens=120,
             rows=64,
             together=True,
+            tuned={"batch.microbatch_tokens": 40960},
         ),
         Case(
             name="1.5B",
@@ -85,6 +88,7 @@ CASES = {
             output_tokens=1024,
             rows=8,
             together=False,
+            tuned={"batch.microbatch_tokens": 2 * (256 + 8 * 1024)},
         ),
         Case(
             name="1.5B_quarter",
@@ -94,6 +98,7 @@ CASES = {
             output_tokens=1024,
             rows=8,
             together=False,
+            tuned={"batch.microbatch_tokens": 2 * (256 + 8 * 1024)},
         ),
         Case(
             name="smoke",

@@ -5,38 +5,31 @@
 
 The same model (random weights), batch, lengths and reward on both sides: prompts of random ids,
 completions of exactly as many tokens as the case says, one AdamW step on the whole batch, float32
-weights with bfloat16 arithmetic. Where the models are small, all sides stay on the card and take
-turns step by step; otherwise they come one after another. The first steps, in which things are
-compiled and captured, are not counted. TRL is tuned (no checkpointing, Liger, larger
-microbatches; settings in the notes of the file) and as it comes. A rate is sampled tokens over the
-whole step.
+weights with bfloat16 arithmetic. Where the models are small, sides share the card and take turns
+step by step; otherwise they come one after another. The first steps, in which things are compiled
+and captured, are not counted. Ours has the case's microbatches; TRL is tuned (no checkpointing,
+Liger, larger microbatches) and as it comes; settings in the notes of the file. A rate is sampled
+tokens over the whole step.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from grpo_cases import CASES, Case
 from grpo_sides import PHASES, Step, trl_settings
-from measured import RESULTS, Row, document, write
-from rollout import ENVIRONMENT, default_models, names_in
-from workers import Budget, Elsewhere, WorkerFailed
+from measured import RESULTS, Row
+from measurement import Measurement, default_models, names_in, override, refuse_unknown
+from workers import WorkerFailed
 
 OURS, TUNED, DEFAULTS = "ours", "trl", "trl_defaults"
 SIDES = (OURS, TUNED, DEFAULTS)
-FACTORIES = {OURS: "grpo_sides:ours", TUNED: "grpo_sides:trl", DEFAULTS: "grpo_sides:trl"}
-PRELOADED = {
-    OURS: ("torch", "transformers"),
-    TUNED: ("vllm.entrypoints.llm", "trl"),
-    DEFAULTS: ("vllm.entrypoints.llm", "trl"),
-}
 ROOMY_GIB = 120
 SHARES = {"135M": 0.15, "tiny": 0.1}
 """vLLM's share of the card when tuned, by shape; larger ones as below."""
@@ -44,34 +37,37 @@ LARGE_SHARE, LARGE_SHARE_ASLEEP = 0.4, 0.5
 """With vLLM awake while it trains (a card of ROOMY_GIB), and asleep."""
 
 
-class Measurement:
-    """The state of one call: sides that are up, steps that are done, the file they go to."""
+class StepMeasurement(Measurement):
+    """The state of one call."""
 
-    def __init__(self, given: argparse.Namespace, *, command: str) -> None:
-        self.given = given
-        self.command = command
-        self.budget = Budget(given.budget)
-        self.workers: dict[str, Elsewhere] = {}
-        self.rows: list[Row] = []
-        self.notes: list[str] = []
-        self.device: dict[str, Any] = {}
+    benchmark = "grpo_step"
+    packages = ("trl", "vllm")
+    factories: ClassVar = {OURS: "grpo_sides:ours"} | dict.fromkeys(
+        (TUNED, DEFAULTS), "grpo_sides:trl"
+    )
+    preloaded: ClassVar = {OURS: ("torch", "transformers")} | dict.fromkeys(
+        (TUNED, DEFAULTS), ("vllm.entrypoints.llm", "trl")
+    )
 
     def run(self) -> None:
         """Measures case after case; a side that fails is left out, and said."""
         for name in self.given.cases:
             case = CASES[name]
-            memory, self.device = self._write_model(case)
-            settings = {side: self._settings(case, side, memory) for side in self.given.sides}
-            steps: dict[str, list[Step]] = {side: [] for side in self.given.sides}
+            sides = self.given.sides
+            steps: dict[str, list[Step]] = {side: [] for side in sides}
             try:
-                together = list(self.given.sides) if case.together else None
-                for group in [together] if together else [[side] for side in self.given.sides]:
+                for side in sides:  # They import meanwhile, and hold none of the card.
+                    self.start(side)
+                memory = self.write_model(case.shape)
+                settings = {side: self._settings(case, side, memory) for side in sides}
+                for group in together(case, sides, roomy=memory >= ROOMY_GIB):
                     self._measure(case, group, settings, steps)
+                    self.stop(*group)
             finally:
-                self._close()
+                self.stop()
                 self.rows += rows(case, {side: done for side, done in steps.items() if done})
                 if self.rows:
-                    self._write()
+                    self.write()
 
     def _measure(
         self,
@@ -81,10 +77,6 @@ class Measurement:
         steps: dict[str, list[Step]],
     ) -> None:
         """Fills `steps`: warm-up of every side, then steps in turns."""
-        for side in sides:
-            self.workers[side] = Elsewhere(
-                FACTORIES[side], environment=ENVIRONMENT, preload=PRELOADED[side]
-            )
         running = list(sides)
         for number in range(-self.given.warmup, self.given.steps):
             for side in list(running):
@@ -109,7 +101,6 @@ class Measurement:
                 )
                 if number >= 0:
                     steps[side].append(step)
-        self._close()
 
     def _settings(self, case: Case, side: str, memory: float) -> dict[str, Any]:
         common = {
@@ -117,49 +108,37 @@ class Measurement:
             "out": str(self.given.models / "runs" / case.name / side),
         }
         if side == OURS:
-            return common | {
-                "engine": self.given.engine,
-                "device": self.given.device,
-                "share": self.given.share,
-                "overrides": dict(self.given.set),
-            }
+            overrides = {**case.tuned, **dict(self.given.set)}
+            asked = {"engine": self.given.engine, "share": self.given.share}
+            self.note(f"ours, {case.title}", asked | overrides)
+            return common | asked | {"device": self.given.device, "overrides": overrides}
         roomy = memory >= ROOMY_GIB
         share = SHARES.get(case.shape, LARGE_SHARE if roomy else LARGE_SHARE_ASLEEP)
         sleeps = case.shape not in SHAPES_AWAKE and not roomy
         asked = {"tuned": side == TUNED, "share": share, "sleeps": sleeps}
         settings = trl_settings(case, folder="", out="", **asked)
-        listed = ", ".join(f"{key} {value}" for key, value in settings.items() if value != "")
-        self.notes.append(f"{title(side)}, {case.title}: {listed}.")
+        listed = {key: value for key, value in settings.items() if value != ""}
+        self.note(f"{title(side)}, {case.title}", listed)
         return common | asked
-
-    def _write_model(self, case: Case) -> tuple[float, dict[str, Any]]:
-        maker = Elsewhere("rollout:Maker", environment=ENVIRONMENT)
-        try:
-            folder = str(self.given.models / case.shape)
-            memory: float = maker.call("make", case.shape, folder, self.given.device)
-            return memory, maker.call("describe", self.given.device)
-        finally:
-            maker.close()
-
-    def _write(self) -> None:
-        content = document(
-            "grpo_step",
-            self.rows,
-            command=self.command,
-            commit=self.given.commit,
-            device=self.device,
-            packages=("trl", "vllm"),
-            notes=self.notes,
-        )
-        write(self.given.out, content)
-
-    def _close(self) -> None:
-        for side in list(self.workers):
-            self.workers.pop(side).close()
 
 
 SHAPES_AWAKE = frozenset(SHARES)
 """Shapes so small that vLLM need not sleep while TRL trains."""
+
+
+def together(case: Case, sides: Sequence[str], *, roomy: bool) -> list[list[str]]:
+    """The sides that share the card, group after group.
+
+    Where models are small it holds all; TRL at its defaults takes so much of a card that is not
+    `roomy` that it comes by itself.
+
+    >>> together(CASES["135M"], SIDES, roomy=False), together(CASES["1.5B"], SIDES[:2], roomy=True)
+    ([['ours', 'trl'], ['trl_defaults']], [['ours'], ['trl']])
+    """
+    if not case.together:
+        return [[side] for side in sides]
+    apart = [] if roomy else [side for side in sides if side == DEFAULTS]
+    return [group for group in ([side for side in sides if side not in apart], apart) if group]
 
 
 def rows(case: Case, steps: Mapping[str, Sequence[Step]]) -> list[Row]:
@@ -208,12 +187,10 @@ def title(side: str) -> str:
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 0, or 1 where a worker failed before it could be left out."""
     given = parser().parse_args(arguments)
-    for kind, known, asked in (("case", CASES, given.cases), ("side", SIDES, given.sides)):
-        unknown = [name for name in asked if name not in known]
-        if unknown:
-            parser().error(f"unknown {kind} {', '.join(unknown)}; there are {', '.join(known)}")
+    refuse_unknown(parser(), "case", given.cases, CASES)
+    refuse_unknown(parser(), "side", given.sides, dict.fromkeys(SIDES))
     command = shlex.join(["python", "benchmarks/grpo_step.py", *arguments])
-    measurement = Measurement(given, command=command)
+    measurement = StepMeasurement(given, command=command)
     try:
         measurement.run()
     except WorkerFailed as error:
@@ -237,7 +214,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--set",
         action="append",
-        type=_override,
+        type=override,
         default=[],
         metavar="KEY=VALUE",
         help="of our run, such as batch.microbatch_tokens=16384",
@@ -250,21 +227,6 @@ def parser() -> argparse.ArgumentParser:
         "--record", action="store_const", dest="out", const=RESULTS / "grpo_step.json"
     )
     return options
-
-
-def _override(text: str) -> tuple[str, Any]:
-    """A key with its value, which is JSON where it reads as JSON.
-
-    >>> _override("batch.microbatch_tokens=16384"), _override("batch.layout=packed")
-    (('batch.microbatch_tokens', 16384), ('batch.layout', 'packed'))
-    """
-    key, separator, value = text.partition("=")
-    if not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    try:
-        return key, json.loads(value)
-    except json.JSONDecodeError:
-        return key, value
 
 
 if __name__ == "__main__":

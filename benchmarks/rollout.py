@@ -17,17 +17,16 @@ import argparse
 import shlex
 import statistics
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from measured import RESULTS, Row, document, write
+from measured import RESULTS, Row
+from measurement import Measurement, default_models, names_in, refuse_unknown
 from rollout_cases import CASES, PUBLISHED, Case, chosen
 from rollout_engines import CAPTURED, Run, vllm_sampling, vllm_settings
-from shapes import SHAPES, write_model
-from workers import Budget, Caller, Elsewhere, WorkerFailed
+from workers import Budget, Caller, WorkerFailed
 
 OURS, PEER = "ours", "vllm"
 ROOMY_GIB = 120
@@ -40,13 +39,6 @@ ASSUMED_RATE = 15_000
 """Tokens a second that a first repeat is assumed to take at worst, where there is a limit."""
 START_SECONDS = 90.0
 """Less than this left, and no engine is started."""
-ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "VLLM_LOGGING_LEVEL": "WARNING",
-}
-FACTORIES = {OURS: "rollout_engines:Ours", PEER: "rollout_engines:VLLM"}
-PRELOADED = {OURS: ("torch", "transformers"), PEER: ("vllm.entrypoints.llm",)}
 
 
 @dataclass(slots=True)
@@ -124,22 +116,21 @@ def spread(rates: Sequence[float]) -> str:
 # ------------------------------------------------------------------------------------------- a call
 
 
-class Measurement:
-    """The state of one call: engines that are up, runs that are done, the file they go to."""
+class EngineMeasurement(Measurement):
+    """The state of one call; besides, the engines' turns and what they did."""
+
+    benchmark = "rollout"
+    packages = ("vllm",)
+    factories: ClassVar = {OURS: "rollout_engines:Ours", PEER: "rollout_engines:VLLM"}
+    preloaded: ClassVar = {OURS: ("torch", "transformers"), PEER: ("vllm.entrypoints.llm",)}
 
     def __init__(self, given: argparse.Namespace, *, command: str) -> None:
-        self.given = given
-        self.command = command
-        self.budget = Budget(given.budget)
+        super().__init__(given, command=command)
         self.sides = [side for side in (PEER, OURS) if given.only in (None, side)]
         self.turns = Turns()
-        self.workers: list[Caller] = []
         self.failed = False
-        self.device: dict[str, Any] = {}
         self.vllm_version = ""
         self.done: dict[str, dict[str, list[Run]]] = {}
-        self.rows: list[Row] = []
-        self.notes: list[str] = []
 
     def run(self) -> None:
         """Measures group after group.
@@ -161,8 +152,7 @@ class Measurement:
                 for case in group:
                     self._measure(case)
         finally:
-            for worker in self.workers:
-                worker.close()
+            self.stop()
 
     def _measure(self, case: Case) -> None:
         sides = [side for side in (OURS, PEER) if side in self.sides]
@@ -177,18 +167,14 @@ class Measurement:
         line = row(case, runs, peer=self._peer_name(case.peer))
         if line is not None:
             self.rows.append(line)
-            self._write()
+            self.write()
 
     def _open(self, group: Sequence[Case]) -> None:
         """The engines of a group, warmed up; vLLM first, which wants an empty card."""
         folder, peer = str(self.given.models / group[0].shape), group[0].peer
         starting = [side for side in self.sides if side not in self.turns.callers]
-        workers = {
-            side: Elsewhere(FACTORIES[side], environment=ENVIRONMENT, preload=PRELOADED[side])
-            for side in starting
-        }
-        self.workers += workers.values()
-        self.turns.sleeping = self._write_model(group[0]) < ROOMY_GIB and len(self.sides) > 1
+        workers = {side: self.start(side) for side in starting}
+        self.turns.sleeping = self.write_model(group[0].shape) < ROOMY_GIB and len(self.sides) > 1
         together = len(self.sides) > 1 and not self.turns.sleeping
         asked = {
             "share": SIDE_BY_SIDE if together else IN_TURNS,
@@ -215,7 +201,7 @@ class Measurement:
                 print(f"measuring without {side}: {error}", file=sys.stderr, flush=True)
                 self.failed = True
                 self.sides.remove(side)
-                workers[side].close()
+                self.stop(side)
                 continue
             self.turns.callers[side] = workers[side]
             if side == PEER:
@@ -223,76 +209,23 @@ class Measurement:
                 self._note_settings(peer, asked)
             print(f"[{self.budget.spent:4.0f} s] {side} is ready", flush=True)
 
-    def _write_model(self, case: Case) -> float:
-        """Writes the model, where it is not there; GiB of memory on the card."""
-        maker = Elsewhere("rollout:Maker", environment=ENVIRONMENT)
-        try:
-            folder = str(self.given.models / case.shape)
-            memory: float = maker.call("make", case.shape, folder, self.given.device)
-            self.device = maker.call("describe", self.given.device)
-        finally:
-            maker.close()
-        return memory
-
     def _note_settings(self, peer: str, asked: Mapping[str, Any]) -> None:
         settings = vllm_settings(peer, **asked)
         if "compilation_config" in settings:
             settings["compilation_config"] = f"{len(CAPTURED)} CUDA graphs for 1 to {CAPTURED[-1]}"
-        listed = ", ".join(f"{key} {value}" for key, value in settings.items())
-        sampled = ", ".join(f"{key} {value}" for key, value in vllm_sampling(peer).items())
-        note = f"{self._peer_name(peer)}: {listed}; for every request {sampled}."
-        if note not in self.notes:
-            self.notes.append(note)
+        sampled = {f"{key} of a request": value for key, value in vllm_sampling(peer).items()}
+        self.note(self._peer_name(peer), settings | sampled)
 
     def _peer_name(self, peer: str) -> str:
         return f"vLLM {self.vllm_version}, {'tuned' if peer == 'tuned' else 'its defaults'}"
-
-    def _write(self) -> None:
-        content = document(
-            "rollout",
-            self.rows,
-            command=self.command,
-            commit=self.given.commit,
-            device=self.device,
-            packages=("vllm",),
-            notes=self.notes,
-        )
-        write(self.given.out, content)
-
-
-class Maker:
-    """A worker that writes a model, and says how many GiB the card has (0 without one)."""
-
-    def make(self, shape: str, folder: str, device: str) -> float:
-        """GiB of memory on the card; the model lies in `folder` then."""
-        import torch
-
-        write_model(SHAPES[shape], Path(folder), device=device)
-        if not device.startswith("cuda"):
-            return 0.0
-        return float(torch.cuda.get_device_properties(0).total_memory) / 2**30
-
-    def describe(self, device: str) -> dict[str, Any]:
-        """Name and memory of the card; nothing on a CPU."""
-        import torch
-
-        if not device.startswith("cuda"):
-            return {}
-        properties = torch.cuda.get_device_properties(0)
-        return {"gpu": properties.name, "gpu_memory_gib": round(properties.total_memory / 2**30, 1)}
-
-    def close(self) -> None:
-        """Has nothing to give back."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 0, or 1 where a worker failed."""
     given = parser().parse_args(arguments)
-    unknown = [name for name in given.cases if name not in CASES]
-    if unknown:
-        parser().error(f"unknown case {', '.join(unknown)}; there are {', '.join(CASES)}")
+    refuse_unknown(parser(), "case", given.cases, CASES)
     command = shlex.join(["python", "benchmarks/rollout.py", *arguments])
-    measurement = Measurement(given, command=command)
+    measurement = EngineMeasurement(given, command=command)
     try:
         measurement.run()
     except WorkerFailed as error:
@@ -322,17 +255,6 @@ def parser() -> argparse.ArgumentParser:
         "--record", action="store_const", dest="out", const=RESULTS / "rollout.json"
     )
     return options
-
-
-def default_models() -> Path:
-    """A folder in memory where the system has one."""
-    memory = Path("/dev/shm")
-    return (memory if memory.is_dir() else Path(tempfile.gettempdir())) / "workings_models"
-
-
-def names_in(text: str) -> list[str]:
-    """What stands between the commas."""
-    return [name for name in text.split(",") if name]
 
 
 if __name__ == "__main__":

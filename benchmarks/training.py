@@ -26,16 +26,15 @@ gives (about 700 TFLOP/s of products, 3.0 TB/s); 52 % MFU is 312 ms:
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from measured import RESULTS, Row, document, write
-from rollout import ENVIRONMENT, names_in
+from measured import RESULTS, Row
+from measurement import Measurement, names_in, override, refuse_unknown
 from training_sides import (
     DENSE_PEAK,
     GRPOCase,
@@ -44,16 +43,10 @@ from training_sides import (
     trl_grpo_settings,
     trl_sft_settings,
 )
-from workers import Budget, Elsewhere, WorkerFailed
+from workers import WorkerFailed
 
 OURS, TUNED, DEFAULTS = "ours", "trl", "trl_defaults"
 TITLES = {OURS: "ours", TUNED: "TRL tuned", DEFAULTS: "TRL at its defaults"}
-FACTORIES = {
-    OURS: "training_sides:Ours",
-    TUNED: "training_sides:TRL",
-    DEFAULTS: "training_sides:TRL",
-}
-PRELOADED = {OURS: ("torch", "transformers"), TUNED: ("trl",), DEFAULTS: ("trl",)}
 CASES: dict[str, SFTCase | GRPOCase] = {
     "sft_2048": SFTCase(shape="1.5B", rows=8, length=2048),
     "sft_8192": SFTCase(shape="1.5B", rows=2, length=8192),
@@ -71,25 +64,21 @@ TRL_ROWS = {TUNED: 1, DEFAULTS: 8}
 """Rows of one pass in the GRPO step: few and kept, or all and recomputed."""
 
 
-class Measurement:
-    """The state of one call: workers that are up, what was measured, the file it goes to."""
+class TrainingMeasurement(Measurement):
+    """The state of one call."""
 
-    def __init__(self, given: argparse.Namespace, *, command: str) -> None:
-        self.given = given
-        self.command = command
-        self.budget = Budget(given.budget)
-        self.workers: dict[str, Elsewhere] = {}
-        self.rows: list[Row] = []
-        self.notes: list[str] = []
-        self.device: dict[str, Any] = {}
+    benchmark = "training"
+    packages = ("trl", "liger-kernel")
+    factories: ClassVar = {OURS: "training_sides:Ours"} | dict.fromkeys(
+        (TUNED, DEFAULTS), "training_sides:TRL"
+    )
+    preloaded: ClassVar = {OURS: ("torch", "transformers"), TUNED: ("trl",), DEFAULTS: ("trl",)}
 
     def run(self) -> None:
         """Measures case after case; a side that fails is left out, and said."""
         try:
             for side in self.given.sides:
-                self.workers[side] = Elsewhere(
-                    FACTORIES[side], environment=ENVIRONMENT, preload=PRELOADED[side]
-                )
+                self.start(side)
             if OURS in self.workers:
                 self.device = self.workers[OURS].call("describe")
             for name in self.given.cases:
@@ -97,16 +86,17 @@ class Measurement:
                 found = self._sft(case) if isinstance(case, SFTCase) else self._grpo(case)
                 if found:
                     self.rows += found
-                    self._write()
+                    self.write()
         finally:
-            for worker in self.workers.values():
-                worker.close()
+            self.stop()
 
     def _sft(self, case: SFTCase) -> list[Row]:
         measured: dict[str, list[Measured]] = {side: [] for side in self.workers}
         for side in (TUNED, DEFAULTS):
             if side in self.workers:
-                self._note(side, case.title, trl_sft_settings(case, 0, tuned=side == TUNED))
+                self.note(
+                    f"{TITLES[side]}, {case.title}", trl_sft_settings(case, 0, tuned=side == TUNED)
+                )
         for repeat in range(self.given.repeats):
             for side in list(self.workers):
                 settings = {"device": self.given.device, **self._side_settings(side)}
@@ -129,7 +119,8 @@ class Measurement:
             every = [dict(one) for one in OUR_MEMORY]
             if side != OURS:
                 every = [{"tuned": side == TUNED, "rows": min(TRL_ROWS[side], case.samples)}]
-                self._note(side, case.title, trl_grpo_settings(case, GRPO_STEPS, **every[0]))
+                settings = trl_grpo_settings(case, GRPO_STEPS, **every[0])
+                self.note(f"{TITLES[side]}, {case.title}", settings)
             for settings in every:
                 settings |= {"device": self.given.device}
                 if side == OURS:
@@ -169,25 +160,9 @@ class Measurement:
             found: Measured = self.workers[side].call(method, *arguments, timeout=self.budget.left)
         except WorkerFailed as error:
             print(error, file=sys.stderr, flush=True)
-            self.workers.pop(side).close()
+            self.stop(side)
             return None
         return found
-
-    def _note(self, side: str, title: str, settings: Mapping[str, Any]) -> None:
-        listed = ", ".join(f"{key} {value}" for key, value in settings.items())
-        self.notes.append(f"{TITLES[side]}, {title}: {listed}.")
-
-    def _write(self) -> None:
-        content = document(
-            "training",
-            self.rows,
-            command=self.command,
-            commit=self.given.commit,
-            device=self.device,
-            packages=("trl", "liger-kernel"),
-            notes=self.notes,
-        )
-        write(self.given.out, content)
 
 
 def mfu(case: SFTCase, seconds: float) -> float:
@@ -245,16 +220,14 @@ def spread(side: str, every: Sequence[Measured]) -> str:
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 0, or 1 where nothing could be measured."""
     given = parser().parse_args(arguments)
-    for kind, known, asked in (("case", CASES, given.cases), ("side", TITLES, given.sides)):
-        unknown = [name for name in asked if name not in known]
-        if unknown:
-            parser().error(f"unknown {kind} {', '.join(unknown)}; there are {', '.join(known)}")
+    refuse_unknown(parser(), "case", given.cases, CASES)
+    refuse_unknown(parser(), "side", given.sides, TITLES)
     if given.variants is not None:
         from training_variants import measure_variants
 
         return measure_variants(given.variants, device=given.device, seconds=given.budget or 170.0)
     command = shlex.join(["python", "benchmarks/training.py", *arguments])
-    measurement = Measurement(given, command=command)
+    measurement = TrainingMeasurement(given, command=command)
     measurement.run()
     for line in measurement.rows:
         print(f"{line['name']}: {line['value']:,.2f} {line.get('unit', '')} {line.get('note', '')}")
@@ -274,7 +247,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--set",
         action="append",
-        type=_override,
+        type=override,
         default=[],
         metavar="KEY=VALUE",
         help="of our run, such as model.kernels=compiled",
@@ -293,21 +266,6 @@ def parser() -> argparse.ArgumentParser:
         "--record", action="store_const", dest="out", const=RESULTS / "training.json"
     )
     return options
-
-
-def _override(text: str) -> tuple[str, Any]:
-    """A key with its value, which is JSON where it reads as JSON.
-
-    >>> _override("model.kernels=compiled"), _override("batch.microbatch_tokens=8192")
-    (('model.kernels', 'compiled'), ('batch.microbatch_tokens', 8192))
-    """
-    key, separator, value = text.partition("=")
-    if not separator:
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
-    try:
-        return key, json.loads(value)
-    except json.JSONDecodeError:
-        return key, value
 
 
 if __name__ == "__main__":

@@ -316,13 +316,14 @@ def test_the_command_refuses_what_it_does_not_know(capsys: pytest.CaptureFixture
 def test_a_call_measures_ours_and_writes_the_file(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import measurement
     import rollout
     from rollout_engines import Ours
     from workers import Here
 
-    made = SimpleNamespace(Maker=rollout.Maker, Ours=Ours)
+    made = SimpleNamespace(Maker=measurement.Maker, Ours=Ours)
     monkeypatch.setattr(
-        rollout, "Elsewhere", lambda name, **_: Here(getattr(made, name.split(":")[1])())
+        measurement, "Elsewhere", lambda name, **_: Here(getattr(made, name.split(":")[1])())
     )
     out = tmp_path / "rollout.json"
     arguments = ["--cases", "smoke", "--only", "ours", "--engine", "transformers"]
@@ -339,6 +340,7 @@ def test_a_call_measures_ours_and_writes_the_file(
 def test_a_side_that_cannot_start_is_left_out(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import measurement
     import rollout
     from rollout_engines import Ours
     from workers import Here, WorkerFailed
@@ -350,9 +352,9 @@ def test_a_side_that_cannot_start_is_left_out(
         def close(self) -> None:
             pass
 
-    made = SimpleNamespace(Maker=rollout.Maker, Ours=Ours, VLLM=Broken)
+    made = SimpleNamespace(Maker=measurement.Maker, Ours=Ours, VLLM=Broken)
     monkeypatch.setattr(
-        rollout, "Elsewhere", lambda name, **_: Here(getattr(made, name.split(":")[1])())
+        measurement, "Elsewhere", lambda name, **_: Here(getattr(made, name.split(":")[1])())
     )
     arguments = ["--cases", "smoke", "--engine", "transformers", "--device", "cpu"]
     arguments += ["--models", str(tiny.parent), "--out", str(tmp_path / "rollout.json")]

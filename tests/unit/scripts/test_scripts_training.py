@@ -99,7 +99,10 @@ def test_variants_are_timed_on_any_device(capsys: pytest.CaptureFixture[str]) ->
     assert measure_variants(["none"], device="cpu", seconds=1.0, case=case) == 1
 
 
-@pytest.mark.parametrize("name", ["training", "training_sides", "training_variants"])
+@pytest.mark.parametrize(
+    "name",
+    ["measurement", "grpo_cases", "grpo_step", "training", "training_sides", "training_variants"],
+)
 def test_examples_in_the_scripts_are_true(name: str) -> None:
     module = __import__(name)
     assert doctest.testmod(module).failed == 0
