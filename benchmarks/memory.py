@@ -146,7 +146,7 @@ def main(arguments: Sequence[str]) -> int:
     failed = False
     with tempfile.TemporaryDirectory() as folder:
         model = Path(options.models or folder) / sizes.shape
-        write_model(SHAPES[sizes.shape], model, device=sizes.device)
+        _write_model(sizes, model)
         for name in options.case or list(CASES):
             case = CASES[name]
             if case.needs is not None and not _is_installed(case.needs):
@@ -208,6 +208,19 @@ def _device(name: str) -> dict[str, Any]:
 # -------------------------------------------------------------------------------- one case, apart
 
 
+def _write_model(sizes: Sizes, folder: Path) -> None:
+    """Random weights, by a process that then leaves the card."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=write_model,
+        args=(SHAPES[sizes.shape], folder),
+        kwargs={"device": sizes.device},
+    )
+    process.start()
+    process.join()
+    if process.exitcode != 0:
+        raise RuntimeError(f"writing the model ended with {process.exitcode}")
+
+
 def _apart(case: Case, sizes: Sizes, model: Path) -> Outcome:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -263,11 +276,13 @@ def _capped(cap_gib: float, device: str) -> Iterator[int]:
         return
     import torch
 
+    from workings.models.placement import numbered
     from workings.rollout.paged.device_memory import DeviceMemory
 
-    _, total = torch.cuda.mem_get_info(device)
-    torch.cuda.set_per_process_memory_fraction(min(1.0, cap_gib * GIB / total), device)
-    ballast = DeviceMemory(max(1, total - int(cap_gib * GIB)), torch.device(device))
+    card = numbered(torch.device(device))
+    _, total = torch.cuda.mem_get_info(card)
+    torch.cuda.set_per_process_memory_fraction(min(1.0, cap_gib * GIB / total), card)
+    ballast = DeviceMemory(max(1, total - int(cap_gib * GIB)), card)
     try:
         yield ballast.size
     finally:
