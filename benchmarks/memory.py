@@ -15,422 +15,107 @@ A case that does not fit is reported with its error and makes the exit code 1.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
-import multiprocessing
+import shlex
 import sys
-import tempfile
-import threading
-import time
-import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from grpo_cases import even_ids
-from measured import RESULTS, Row, document, write
-from shapes import SHAPES, Shape, random_prompts, text_of, write_model
+from grpo_cases import Case
+from measured import RESULTS, Row
+from measurement import Measurement, default_models, override
+from memory_cases import CASES, MemoryCase, Outcome
+from shapes import SHAPES
+from workers import WorkerFailed
 
-GIB = 2**30
-WATCH_SECONDS = 0.01
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """A way to train under a cap.
-
-    Attributes:
-        cap_gib: memory of the card that the process may hold, its CUDA context included.
-        overrides: of the run's configuration.
-        needs: a package without which the case is left out.
-    """
-
-    name: str
-    title: str
-    cap_gib: float
-    overrides: Mapping[str, Any] = field(default_factory=dict)
-    needs: str | None = None
+TIMEOUT_SECONDS = 200.0
+"""For one case; it is ended then."""
 
 
-LORA = {"model.lora": {"rank": 32, "alpha": 64.0}}
-FULL_RECOMPUTATION = {"batch.activation_checkpointing": "full"}
-CASES = {
-    case.name: case
-    for case in (
-        Case(
-            name="full",
-            title="all weights, optimizer.offload",
-            cap_gib=24,
-            overrides={"optimizer.offload": True, **FULL_RECOMPUTATION},
-        ),
-        Case(
-            name="gradients",
-            title="all weights, optimizer.offload and offload_gradients",
-            cap_gib=16,
-            overrides={
-                "optimizer.offload": True,
-                "optimizer.offload_gradients": True,
-                **FULL_RECOMPUTATION,
-            },
-        ),
-        Case(
-            name="8bit",
-            title="all weights, adamw_8bit",
-            cap_gib=32,
-            overrides={"optimizer.name": "adamw_8bit", **FULL_RECOMPUTATION},
-            needs="bitsandbytes",
-        ),
-        Case(
-            name="lora",
-            title="LoRA of rank 32",
-            cap_gib=12,
-            overrides={**LORA, **FULL_RECOMPUTATION},
-        ),
-        Case(
-            name="qlora",
-            title="LoRA of rank 32 on 4 bits",
-            cap_gib=12,
-            overrides={**LORA, "model.quantization": "4bit", **FULL_RECOMPUTATION},
-            needs="bitsandbytes",
-        ),
-    )
-}
+class MemoryMeasurement(Measurement):
+    """The state of one call; a side is a case."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """Of the run; the same for every case."""
-
-    shape: str = "1.5B"
-    device: str = "cuda"
-    num_steps: int = 3
-    num_prompts: int = 4
-    num_generations: int = 8
-    prompt_tokens: int = 256
-    output_tokens: int = 1792
-    microbatch_tokens: int = 8192
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What a case did: `error` is None where it fits.
-
-    Attributes:
-        held_gib: most of the card that the process held, all in all.
-        allocated_gib, reserved_gib: most that torch's allocator gave out, and kept.
-        step_seconds: of every step but the first.
-        phases: seconds of the last step by phase.
-    """
-
-    error: str | None = None
-    held_gib: float = 0.0
-    allocated_gib: float = 0.0
-    reserved_gib: float = 0.0
-    step_seconds: Sequence[float] = ()
-    phases: Mapping[str, float] = field(default_factory=dict)
-
-
-def main(arguments: Sequence[str]) -> int:
-    options = _options(arguments)
-    sizes = Sizes(
-        shape=options.shape,
-        device=options.device,
-        num_steps=options.steps,
-        prompt_tokens=options.prompt_tokens,
-        output_tokens=options.output_tokens,
-        microbatch_tokens=options.microbatch_tokens,
-    )
-    rows: list[Row] = []
+    benchmark = "memory"
+    packages = ("bitsandbytes",)
+    factories: ClassVar = dict.fromkeys(CASES, "memory_side:Trainer")
+    preloaded: ClassVar = dict.fromkeys(CASES, ("torch", "transformers", "workings.training.grpo"))
     failed = False
-    with tempfile.TemporaryDirectory() as folder:
-        model = Path(options.models or folder) / sizes.shape
-        _write_model(sizes, model)
-        for name in options.case or list(CASES):
-            case = CASES[name]
-            if case.needs is not None and not _is_installed(case.needs):
-                print(f"{name}: left out, {case.needs} is not installed")
-                continue
-            outcome = _apart(case, sizes, model)
-            failed = failed or outcome.error is not None
-            print(_line(case, outcome), flush=True)
-            rows += _rows(case, sizes, outcome)
-    content = document(
-        "memory",
-        rows,
-        command="python " + " ".join(["benchmarks/memory.py", *arguments]),
-        commit=options.commit,
-        device=_device(sizes.device),
-        packages=("bitsandbytes",),
-        notes=[
-            f"{sizes.num_prompts} x {sizes.num_generations} samples of {sizes.prompt_tokens} + "
-            f"{sizes.output_tokens} tokens a step, microbatches of {sizes.microbatch_tokens:,} "
-            "tokens, bfloat16, the paged engine; held: the whole process, context included"
-        ],
-    )
-    write(Path(options.output), content)
-    return int(failed)
 
-
-def _options(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--case", action="append", choices=list(CASES))
-    parser.add_argument("--shape", default="1.5B", choices=list(SHAPES))
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--prompt-tokens", type=int, default=256)
-    parser.add_argument("--output-tokens", type=int, default=1792)
-    parser.add_argument("--microbatch-tokens", type=int, default=8192)
-    parser.add_argument("--models", help="folder that keeps the model's random weights")
-    parser.add_argument("--commit", help="to record where there is no repository")
-    parser.add_argument("--output", default=str(RESULTS / "memory.json"))
-    return parser.parse_args(arguments)
-
-
-def _is_installed(package: str) -> bool:
-    from importlib.util import find_spec
-
-    return find_spec(package) is not None
-
-
-def _device(name: str) -> dict[str, Any]:
-    import torch
-
-    if not name.startswith("cuda"):
-        return {}
-    return {
-        "gpu": torch.cuda.get_device_name(name),
-        "gpu_memory_gb": round(torch.cuda.get_device_properties(name).total_memory / 1e9, 1),
-    }
-
-
-# -------------------------------------------------------------------------------- one case, apart
-
-
-def _write_model(sizes: Sizes, folder: Path) -> None:
-    """Random weights, by a process that then leaves the card."""
-    process = multiprocessing.get_context("spawn").Process(
-        target=write_model,
-        args=(SHAPES[sizes.shape], folder),
-        kwargs={"device": sizes.device},
-    )
-    process.start()
-    process.join()
-    if process.exitcode != 0:
-        raise RuntimeError(f"writing the model ended with {process.exitcode}")
-
-
-def _apart(case: Case, sizes: Sizes, model: Path) -> Outcome:
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_run_case, args=(theirs, case, sizes, model))
-    process.start()
-    theirs.close()
-    try:
-        outcome: Outcome = ours.recv()
-    except EOFError:
-        outcome = Outcome(error="the process died without a word")
-    process.join()
-    return outcome
-
-
-def _run_case(pipe: Connection, case: Case, sizes: Sizes, model: Path) -> None:
-    watch = _Watch(sizes.device)
-    recorder_rows: list[Mapping[str, float]] = []
-    error = None
-    try:
-        with _capped(case.cap_gib, sizes.device) as taken, watch.over(taken):
-            _train(case, sizes, model, recorder_rows)
-    except Exception as failure:
-        traceback.print_exc()
-        error = f"{type(failure).__name__}: {str(failure).splitlines()[0]}"
-    later = recorder_rows[1:] or recorder_rows
-    phases = {
-        name.removeprefix("timing/"): value
-        for row in later[-1:]
-        for name, value in row.items()
-        if name.startswith("timing/")
-    }
-    allocated, reserved = _allocator_peaks(sizes.device)
-    pipe.send(
-        Outcome(
-            error=error,
-            held_gib=watch.most / GIB,
-            allocated_gib=allocated / GIB,
-            reserved_gib=reserved / GIB,
-            step_seconds=[row["step_time"] for row in later],
-            phases=phases,
-        )
-    )
-
-
-@contextmanager
-def _capped(cap_gib: float, device: str) -> Iterator[int]:
-    """The bytes of the card that are taken away, so that the process can hold no more than the cap.
-
-    They are taken from the driver, not from torch, whose own limit is set to the cap as well.
-    """
-    if not device.startswith("cuda"):
-        yield 0
-        return
-    import torch
-
-    from workings.models.placement import numbered
-    from workings.rollout.paged.device_memory import DeviceMemory
-
-    card = numbered(torch.device(device))
-    _, total = torch.cuda.mem_get_info(card)
-    torch.cuda.set_per_process_memory_fraction(min(1.0, cap_gib * GIB / total), card)
-    ballast = DeviceMemory(max(1, total - int(cap_gib * GIB)), card)
-    try:
-        yield ballast.size
-    finally:
-        ballast.free()
-
-
-def _allocator_peaks(device: str) -> tuple[int, int]:
-    import torch
-
-    if not device.startswith("cuda"):
-        return 0, 0
-    return torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device)
-
-
-class _Watch:
-    """The most memory of the card in use while it looks on, what was taken away left out.
-
-    Nothing else may run on the card.
-    """
-
-    def __init__(self, device: str) -> None:
-        self._device = device
-        self._over = threading.Event()
-        self.most = 0
-
-    @contextmanager
-    def over(self, taken: int) -> Iterator[None]:
-        """Look on during the block."""
-        thread = threading.Thread(target=self._look, args=(taken,), daemon=True)
-        if self._device.startswith("cuda"):
-            thread.start()
+    def run(self) -> None:
+        """Measures case after case; one that fails is said, and the next one begun."""
+        asked = [CASES[name] for name in self.given.cases or CASES]
+        cases = [case for case in asked if self._is_possible(case)]
+        sizes = sizes_of(self.given)
+        overrides = run_overrides(self.given)
+        self.note(sizes.title, overrides)
         try:
-            yield
+            for case in cases:  # They import meanwhile, and hold none of the card.
+                self.start(case.name)
+            self.write_model(sizes.shape)
+            model = str(self.given.models / sizes.shape)
+            for case in cases:
+                arguments = (case, sizes, model, self.given.device, overrides)
+                outcome = self._outcome(case, arguments)
+                self.stop(case.name)
+                print(f"[{self.budget.spent:4.0f} s] {line_of(case, outcome)}", flush=True)
+                self.rows += rows(case, sizes, outcome)
+                self.write()
         finally:
-            self._over.set()
-            if thread.is_alive():
-                thread.join()
+            self.stop()
 
-    def _look(self, taken: int) -> None:
-        import torch
+    def _outcome(self, case: MemoryCase, arguments: tuple[Any, ...]) -> Outcome:
+        try:
+            outcome: Outcome = self.workers[case.name].call(
+                "run", *arguments, timeout=TIMEOUT_SECONDS
+            )
+        except WorkerFailed as error:
+            outcome = Outcome(error=str(error).splitlines()[0], account=str(error))
+        self.failed |= outcome.error is not None
+        return outcome
 
-        while not self._over.is_set():
-            free, total = torch.cuda.mem_get_info(self._device)
-            self.most = max(self.most, total - free - taken)
-            time.sleep(WATCH_SECONDS)
+    def _is_possible(self, case: MemoryCase) -> bool:
+        if case.needs is None or importlib.util.find_spec(case.needs) is not None:
+            return True
+        print(f"{case.name}: left out, {case.needs} is not installed")
+        return False
 
 
-def _train(case: Case, sizes: Sizes, model: Path, rows: list[Mapping[str, float]]) -> None:
-    """The run itself: the policy and the engine as a configured run has them, and its loop."""
-    from workings.cli.build import build_policy
-    from workings.cli.engines import build_engine
-    from workings.config.grpo import GRPOConfig
-    from workings.data.sampler import PromptSampler
-    from workings.rewards.components import Component
-    from workings.rewards.reward import Reward
-    from workings.rollout.engine import SamplingParams
-    from workings.tracking.recorder import Recorder
-    from workings.training.checkpointer import Checkpointer, RunPaths
-    from workings.training.grpo import train_grpo
-    from workings.training.stop import StopRequest
-
-    class Kept(Recorder):
-        def record(self, step: int, metrics: Mapping[str, float], prefix: Any = "train") -> None:
-            rows.append(dict(metrics))
-
-    config = GRPOConfig.model_validate(run_settings(case, sizes, model))
-    policy = build_policy(
-        config.model, seed=config.seed, masters_elsewhere=config.optimizer.offload
+def sizes_of(given: argparse.Namespace) -> Case:
+    """What every case samples and trains on in a step."""
+    return Case(
+        name="memory",
+        shape=given.shape,
+        prompts=4,
+        input_tokens=given.prompt_tokens,
+        output_tokens=given.output_tokens,
+        rows=8,
+        together=False,
     )
-    print("\n".join(policy.report), file=sys.stderr)
-    engine, line = build_engine(config.engine, policy)
-    print(line, file=sys.stderr)
-    recorder = Kept(None)
-    train_grpo(
-        config,
-        model=policy.model,
-        engine=engine,
-        sampler=PromptSampler(
-            prompts_of(SHAPES[sizes.shape], sizes), prompts_per_step=sizes.num_prompts, seed=0
-        ),
-        sampling=SamplingParams(
-            temperature=1.0, max_tokens=sizes.output_tokens, min_tokens=sizes.output_tokens
-        ),
-        reward=Reward(
-            settings={},
-            components=(Component(name="even_ids", function=even_ids),),
-            gold_fault=lambda gold: None,
-        ),
-        recorder=recorder,
-        checkpointer=Checkpointer(
-            RunPaths(folder=Path()), None, recorder, kind="grpo", config_text="", at_end=False
-        ),
-        stop=StopRequest(),
-        autocast=policy.autocast,
-        pad_id=policy.pad_id,
-    )
-    engine.close()
 
 
-def run_settings(case: Case, sizes: Sizes, model: Path) -> dict[str, Any]:
-    """The run's configuration: defaults, sizes, and what the case overrides."""
-    run: dict[str, Any] = {
-        "name": "memory",
-        "model": {"name_or_path": str(model), "device": sizes.device, "dtype": "bfloat16"},
-        "data": {"train": {"path": "random"}},
-        "prompts_per_step": sizes.num_prompts,
-        "num_generations": sizes.num_generations,
-        "max_steps": sizes.num_steps,
-        "sampling": {"max_tokens": sizes.output_tokens},
-        "optimizer": {"learning_rate": 1e-6},
-        "batch": {"microbatch_tokens": sizes.microbatch_tokens},
-    }
-    for name, value in case.overrides.items():
-        section, key = name.split(".")
-        run[section][key] = value
-    return run
+def run_overrides(given: argparse.Namespace) -> dict[str, Any]:
+    """Of every case's configuration."""
+    sizes = {"max_steps": given.steps, "batch.microbatch_tokens": given.microbatch_tokens}
+    return {**sizes, **dict(given.set)}
 
 
-def prompts_of(shape: Shape, sizes: Sizes) -> list[Any]:
-    """Prompts of random ids for all steps."""
-    from workings.types import Problem, Prompt
-
-    count = sizes.num_prompts * sizes.num_steps
-    return [
-        Prompt(
-            problem=Problem(id=f"random/{number}", question=text_of(ids), answer="0"),
-            ids=ids,
-            text=text_of(ids),
-        )
-        for number, ids in enumerate(random_prompts(shape, count, sizes.prompt_tokens, seed=17))
-    ]
-
-
-# ---------------------------------------------------------------------------------------- results
-
-
-def _line(case: Case, outcome: Outcome) -> str:
+def line_of(case: MemoryCase, outcome: Outcome) -> str:
+    """What the case did, in a line, and the account of an error below it."""
     verdict = "fits" if outcome.error is None else f"FAILS, {outcome.error}"
     seconds = ", ".join(f"{value:.2f}" for value in outcome.step_seconds)
     phases = json.dumps({name: round(value, 3) for name, value in outcome.phases.items()})
-    return (
+    line = (
         f"{case.name} ({case.title}) under {case.cap_gib:g} GiB: {verdict}; held "
         f"{outcome.held_gib:.2f} GiB (torch allocated {outcome.allocated_gib:.2f}, reserved "
         f"{outcome.reserved_gib:.2f}); steps of {seconds or '-'} s; {phases}"
     )
+    return f"{line}\n{outcome.account}" if outcome.account else line
 
 
-def _rows(case: Case, sizes: Sizes, outcome: Outcome) -> list[Row]:
+def rows(case: MemoryCase, sizes: Case, outcome: Outcome) -> list[Row]:
+    """The case's lines in the results; none where it failed."""
     if outcome.error is not None:
         return []
     name = f"{sizes.shape}, {case.title}"
@@ -438,11 +123,8 @@ def _rows(case: Case, sizes: Sizes, outcome: Outcome) -> list[Row]:
         "name": f"{name}, memory held",
         "value": round(outcome.held_gib, 2),
         "unit": "GiB",
-        "n": sizes.num_steps,
         "note": f"under a cap of {case.cap_gib:g} GiB on the process",
     }
-    if not outcome.step_seconds:
-        return [held]
     seconds = sorted(outcome.step_seconds)
     step: Row = {
         "name": f"{name}, a step",
@@ -453,6 +135,44 @@ def _rows(case: Case, sizes: Sizes, outcome: Outcome) -> list[Row]:
         "n": len(seconds),
     }
     return [held, step]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 0, or 1 where a case failed."""
+    given = parser().parse_args(arguments)
+    command = shlex.join(["python", "benchmarks/memory.py", *arguments])
+    measurement = MemoryMeasurement(given, command=command)
+    measurement.run()
+    return int(measurement.failed)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    options = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    options.add_argument("--case", action="append", dest="cases", choices=list(CASES))
+    options.add_argument("--shape", default="1.5B", choices=list(SHAPES))
+    options.add_argument("--device", default="cuda")
+    options.add_argument("--steps", type=int, default=3, help="the first does not count")
+    options.add_argument("--prompt-tokens", type=int, default=256)
+    options.add_argument("--output-tokens", type=int, default=1792)
+    options.add_argument("--microbatch-tokens", type=int, default=8192)
+    options.add_argument(
+        "--set",
+        action="append",
+        type=override,
+        default=[],
+        metavar="KEY=VALUE",
+        help="of every run, such as engine.name=transformers",
+    )
+    options.add_argument("--budget", type=float, help=argparse.SUPPRESS)
+    options.add_argument("--models", type=Path, default=default_models())
+    unless = Path("runs/benchmarks/memory.json")
+    options.add_argument("--output", type=Path, dest="out", default=unless)
+    options.add_argument("--commit", help="to record where there is no repository")
+    options.add_argument(
+        "--record", action="store_const", dest="out", const=RESULTS / "memory.json"
+    )
+    return options
 
 
 if __name__ == "__main__":
