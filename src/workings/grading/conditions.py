@@ -15,8 +15,8 @@ from workings.grading.relations import split_relation
 Reader = Callable[[str], Answer]
 
 _SUFFIX = re.compile(
-    r"\s*,?\s*(?:\\text\s*\{)?\s*(?:for (?:all|every|any|each)|where)(?![a-z])[^=<>]{1,80}$"
-    r"|\s*,?\s*\(?\\forall.{1,60}$"
+    r"(?:\\text\s*\{\s*)?(?:for (?:all|every|any|each)|where)(?![a-z])[^=<>]{1,80}$"
+    r"|\(?\\forall.{1,60}$"
 )
 _CONSTANTS = re.compile(r"\bwhere\b.*\b(?:constants?|numbers?|reals?|arbitrary|integers?)\b")
 _CONDITION_SIGNS = {"<", ">", r"\le", r"\ge", r"\ne", r"\in", "<=", ">=", "!=", r"\lt", r"\gt"}
@@ -34,8 +34,9 @@ def read_conditioned(text: str, read: Reader) -> Answer | None:
     if len(text) > 400:
         return None
     suffix = _SUFFIX.search(text)
-    if suffix and suffix.start() > 0 and _says_when(suffix[0]):
-        return Conditioned(read(text[: suffix.start()]), None)
+    before = text[: suffix.start()].rstrip().removesuffix(",").rstrip() if suffix else ""
+    if suffix and before and _says_when(suffix[0]):
+        return Conditioned(read(before), None)
     split = _split(text)
     if split is None:
         return None

@@ -56,6 +56,9 @@ _NAMED = re.compile(
     r"\s*(?:=|\\in(?![a-zA-Z]))\s*(?=\S)"
 )
 _ONE_IN_BRACES = re.compile(r"([\^_])\s*\{\s*(\w)\s*\}(?!\d)")
+_RUN_OF_SPACES = re.compile(r"\s{2,}")
+r"""One space says as much, and patterns that skip spaces in several places would try every division
+of a long run among them."""
 _SPACE_BETWEEN_DIGITS = re.compile(r"(?<=\d)\s+(?=\d)")
 _SPACE_AFTER_MACRO = re.compile(r"(\\[a-zA-Z]+)\s+(?=[a-zA-Z])")
 _KEPT_SPACE = "\x01"  # no whitespace to str.split
@@ -99,7 +102,7 @@ def normalise(text: str) -> str:
         text = _CHOOSE.sub(r"\\binom{\g<n>}{\g<k>}", text)
     if "\\over" in text:
         text = _BARE_OVER.sub(r"\1\\frac{\2}{\3}", _OVER.sub(r"\\frac{\1}{\2}", text))
-    trimmed = _trim(_TEXT_STOP.sub("", text))
+    trimmed = _trim(_TEXT_STOP.sub("", _RUN_OF_SPACES.sub(" ", text)))
     peeled = peel(trimmed) or ""
     return peeled if peeled == trimmed else _trim(peeled)
 
@@ -144,7 +147,7 @@ def plain_text(text: str) -> str:
     r"""`text` with every `\text{...}` unwrapped, its content set off by spaces.
 
     >>> plain_text(r"5\text{ or }6")
-    '5  or  6'
+    '5 or 6'
     """
     if "\\text{" not in text:
         return text
@@ -162,7 +165,7 @@ def plain_text(text: str) -> str:
         else:
             pieces.append(match[0])
     pieces.append(text[position:])
-    return "".join(pieces).strip()
+    return _RUN_OF_SPACES.sub(" ", "".join(pieces).strip())
 
 
 def _without_html(text: str) -> str:

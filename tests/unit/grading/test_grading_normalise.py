@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -84,6 +85,15 @@ def test_apart_after_normalisation(first: str, second: str) -> None:
 def test_spaces_of_words_and_macros() -> None:
     assert canonical(r"\pi r^2") == r"\pi r^2"
     assert plain_text(r"5\text{ or \text{not} }6").split() == ["5", "or", "not", "6"]
+
+
+@pytest.mark.parametrize(
+    "space", [r"\:", r"\ ", " ", "\n", "\t", "~", r"\quad", r"\text{ }", r"\!"]
+)
+def test_a_run_of_spaces_is_one(space):
+    # Patterns that skip spaces in several places try every division of a longer run.
+    for form in (normalise, lambda text: plain_text(normalise(text))):
+        assert not re.search(r"\s{2}", form(f"x = 1{150 * space}, {150 * space}2"))
     assert normalise(r"\textbf{(B)}") == r"\text{(B)}"
 
 
