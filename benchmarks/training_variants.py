@@ -338,9 +338,9 @@ def arranged(variant: Variant) -> Iterator[None]:
         if variant.head == "torch":
             stack.enter_context(mock.patch.object(logprobs, "_has_triton", return_value=False))
         if variant.head == "recomputed":
-            from workings.objectives import logprobs_triton
+            from workings.objectives import logits_memory
 
-            stack.enter_context(mock.patch.object(logprobs_triton, "KEPT_SHARE", 0.0))
+            stack.enter_context(mock.patch.object(logits_memory, "KEPT_SHARE", 0.0))
         if variant.rows == "documents":
             stack.enter_context(mock.patch.object(lanes, "MOST_PADDING", -1.0))
         yield

@@ -8,6 +8,8 @@ DEFAULT_CHUNK_BYTES = 1 << 27
 """One float32 [chunk, V] tensor of the plain code."""
 CHUNK_BYTES = 1 << 31
 """Most bytes of one chunk of logits on a GPU, where its memory is not small."""
+RECOMPUTED_CHUNK_BYTES = 1 << 28
+"""The same where no logits are kept: memory is what counts then."""
 CHUNK_SHARE, KEPT_SHARE = 1 / 32, 1 / 16
 """Shares of a GPU's memory that a chunk, and all kept chunks, may take."""
 _PLAIN_CHUNKS = 4
@@ -22,20 +24,31 @@ def usable_memory(device: torch.device) -> int:
     return int(torch.cuda.get_device_properties(device).total_memory * share)
 
 
+def chunk_limits(memory: int, *, keeps_logits: bool) -> tuple[int, int]:
+    """Most bytes of one chunk of logits, and of all that are kept, on a GPU of so much memory."""
+    if not keeps_logits:
+        return min(RECOMPUTED_CHUNK_BYTES, int(memory * CHUNK_SHARE)), 0
+    return min(CHUNK_BYTES, int(memory * CHUNK_SHARE)), int(memory * KEPT_SHARE)
+
+
 def logits_bytes(
-    num_tokens: int, vocabulary: int, *, number_bytes: int, gpu_bytes: int | None
+    num_tokens: int,
+    vocabulary: int,
+    *,
+    number_bytes: int,
+    gpu_bytes: int | None,
+    keeps_logits: bool = True,
 ) -> int:
     """Most bytes that the logits of `num_tokens` take at one time, their gradients included.
 
     `gpu_bytes` is the memory of the GPU that the kernels in half precision run on; None where the
-    plain code runs, in float32 chunks.
+    plain code runs, in float32 chunks. `keeps_logits`: as of `token_logprobs`.
 
     >>> logits_bytes(1000, 32000, number_bytes=2, gpu_bytes=80 << 30) == 1000 * 32000 * 2
     True
     """
     if gpu_bytes is None:
         return _PLAIN_CHUNKS * min(DEFAULT_CHUNK_BYTES, 4 * num_tokens * vocabulary)
-    whole, kept = number_bytes * num_tokens * vocabulary, int(gpu_bytes * KEPT_SHARE)
-    if whole <= kept:
-        return whole
-    return min(whole, kept + min(CHUNK_BYTES, int(gpu_bytes * CHUNK_SHARE)))
+    whole = number_bytes * num_tokens * vocabulary
+    chunk, kept = chunk_limits(gpu_bytes, keeps_logits=keeps_logits)
+    return whole if whole <= kept else min(whole, kept + chunk)

@@ -67,6 +67,7 @@ def token_logprobs(
     logit_scale: float = 1.0,
     logit_softcap: float | None = None,
     chunk_bytes: int | None = None,
+    keeps_logits: bool = True,
 ) -> TokenScores:
     """Log-probability and entropy of each target token under softmax(logits / temperature).
 
@@ -79,6 +80,8 @@ def token_logprobs(
         logit_softcap: cap * tanh(logits / cap) where the model has one (Gemma 2).
         chunk_bytes: size of one [chunk, V] tensor, of which a few live at a time; None takes what
             suits the device.
+        keeps_logits: from forward to backward pass, as far as the memory of a GPU is large; else
+            they are computed again, in smaller chunks.
 
     Gradients flow through log-probabilities and entropies, to `hidden` and to the head. Logits are
     computed in the dtype of `hidden` and reduced in float32.
@@ -92,7 +95,11 @@ def token_logprobs(
             inverse_temperature=1.0 / temperature, scale=logit_scale, softcap=logit_softcap
         )
         return TokenScores(
-            *fused_logprobs(hidden, targets, head_weight, head_bias, shape, chunk_bytes=chunk_bytes)
+            *fused_logprobs(
+                *(hidden, targets, head_weight, head_bias, shape),
+                chunk_bytes=chunk_bytes,
+                keeps_logits=keeps_logits,
+            )
         )
     chunk_bytes = DEFAULT_CHUNK_BYTES if chunk_bytes is None else chunk_bytes
     num_rows = max(1, chunk_bytes // (4 * head_weight.shape[0]))

@@ -23,12 +23,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from workings.objectives.logits_memory import (
-    CHUNK_BYTES,
-    CHUNK_SHARE,
-    KEPT_SHARE,
-    usable_memory,
-)
+from workings.objectives.logits_memory import chunk_limits, usable_memory
 from workings.objectives.logprobs import sum_dtype
 
 BLOCK = 4096
@@ -53,17 +48,16 @@ def fused_logprobs(
     *,
     chunk_bytes: int | None = None,
     kept_bytes: int | None = None,
+    keeps_logits: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(logprobs, entropies, is_top) of N targets, [N] each; float32, float32 and bool.
 
     Arguments as of `token_logprobs`; `hidden` is in half precision (float32 works too), and
     logits are computed in its dtype. `kept_bytes` bounds the logits kept for the backward pass.
     """
-    memory = usable_memory(hidden.device)
-    chunk_bytes = (
-        min(CHUNK_BYTES, int(memory * CHUNK_SHARE)) if chunk_bytes is None else chunk_bytes
-    )
-    kept_bytes = int(memory * KEPT_SHARE) if kept_bytes is None else kept_bytes
+    chunk, kept = chunk_limits(usable_memory(hidden.device), keeps_logits=keeps_logits)
+    chunk_bytes = chunk if chunk_bytes is None else chunk_bytes
+    kept_bytes = kept if kept_bytes is None else kept_bytes
     row_bytes = hidden.element_size() * weight.shape[0]
     if hidden.shape[0] * row_bytes <= kept_bytes:
         chunk_bytes = kept_bytes

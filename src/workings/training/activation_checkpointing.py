@@ -15,9 +15,10 @@ import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
+from weakref import WeakSet
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
@@ -36,6 +37,10 @@ SAVED = [
     OPERATOR,
 ]
 """Operators whose outputs selective checkpointing keeps."""
+
+
+RECOMPUTING: WeakSet[nn.Module] = WeakSet()
+"""Models whose layers are computed a second time, for the sake of memory."""
 
 
 class Recomputation:

@@ -134,8 +134,9 @@ class _Copies:
         self._delivery.widens = widens
         for storage, size in self._memory:
             storage.resize_(size)
-        with torch.no_grad():
-            torch._foreach_copy_(list(self._copies.values()), list(self._masters.values()))
+        if self._copies:  # weights may be in the dtype already
+            with torch.no_grad():
+                torch._foreach_copy_(list(self._copies.values()), list(self._masters.values()))
         for _, owner, name in self._places:
             owner._parameters[name] = self._copies[id(owner._parameters[name])]
 

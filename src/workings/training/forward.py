@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from workings.errors import ModelError
 from workings.models.weights import base_model
 from workings.objectives.logprobs import token_logprobs
+from workings.training.activation_checkpointing import RECOMPUTING
 from workings.training.attention import Documents, attention_to, has_kernel
 from workings.training.compute_weights import computing_dtype
 from workings.training.packing import Layout, MicroBatch
@@ -167,6 +168,7 @@ def response_scores(
         logit_scale=head.scale,
         logit_softcap=head.softcap,
         chunk_bytes=chunk_bytes,
+        keeps_logits=inner not in RECOMPUTING,
     )
     return ResponseScores(
         logprobs=_spread(scores.logprobs, batch),

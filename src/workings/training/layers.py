@@ -18,7 +18,11 @@ from torch import nn
 from workings.errors import ModelError
 from workings.models.liger import apply_liger, has_liger, liger_supports
 from workings.models.weights import base_model
-from workings.training.activation_checkpointing import Checkpointing, Recomputation
+from workings.training.activation_checkpointing import (
+    RECOMPUTING,
+    Checkpointing,
+    Recomputation,
+)
 from workings.training.attention import attention_to
 from workings.training.fused.layer import FusedForward, FusedNorm, fused_supports
 
@@ -50,6 +54,9 @@ def prepare_layers(
         stand_in = module.__dict__.get("forward")
         if isinstance(stand_in, (LayerForward, FusedNorm)):
             module.forward = stand_in.own
+    RECOMPUTING.discard(inner)
+    if checkpointing in ("full", "offloaded"):
+        RECOMPUTING.add(inner)
     if kernels == "liger":
         apply_liger(model)
     elif kernels == "compiled":

@@ -210,7 +210,11 @@ class Activations:
         head += each if each < WEIGHT_BYTES else 0
         ends = 8 * width.hidden  # the embedding's output, the last norm, and what the head reads
         logits = logits_bytes(
-            num_tokens, width.vocabulary, number_bytes=each, gpu_bytes=self.gpu_bytes
+            num_tokens,
+            width.vocabulary,
+            number_bytes=each,
+            gpu_bytes=self.gpu_bytes,
+            keeps_logits=self.checkpointing in ("none", "selective"),
         )
         layer = int(2 * num_tokens * each * self.layer_numbers)
         kept = int(num_tokens * each * (self.kept_numbers + ends))

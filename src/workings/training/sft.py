@@ -1,10 +1,11 @@
-"""Supervised fine-tuning: rows, pack, step. The loop reads from top to bottom."""
+"""Supervised fine-tuning: rows, pack, step, the next rows being packed while the device works."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from torch import nn
 from workings.config.sft import SFTConfig
 from workings.data.encoding import EncodedDemonstration, TrainedTokens
 from workings.data.sampler import BatchSampler
+from workings.objectives.reductions import StepTotals
 from workings.seeds import derive_seed
 from workings.tracking.recorder import Recorder
 from workings.training.checkpointer import Checkpointer
@@ -27,7 +29,7 @@ from workings.training.optim import (
     set_learning_rate,
     warmup_from,
 )
-from workings.training.packing import TrainRow, pack, step_totals
+from workings.training.packing import Layout, MicroBatch, TrainRow, pack, step_totals
 from workings.training.progress import (
     Evaluator,
     TrainResult,
@@ -122,23 +124,19 @@ def train_sft(
     if evaluate is not None and restored is None and config.evaluation.at_start:
         evaluation = evaluate(0)
 
+    prepare = partial(
+        _prepare, config, examples, layout=layout, pad_id=pad_id, device=device, ranks=ranks
+    )
+    ahead: list[_Prepared] = []
+
+    def prepare_ahead(cursor: int) -> None:
+        ahead.append(prepare(cursor))
+
     while not finished():
         started = time.perf_counter()
         torch.manual_seed(derive_seed(config.seed, "sft", state.step))
-        chosen, cursor = examples.next_batch(state.cursor)
-        rows = [
-            demonstration_row(example, key, trained_tokens=config.trained_tokens)
-            for key, example in enumerate(chosen)
-        ]
-        totals = step_totals(rows, ranks)
-        microbatches = pack(
-            rows,
-            layout=layout,
-            max_tokens=config.batch.settled_tokens,
-            max_rows=config.batch.microbatch_rows,
-            pad_id=pad_id,
-            device=device,
-        )
+        batch = ahead.pop() if ahead else prepare(state.cursor)
+        is_last = state.step + 1 >= num_steps
         rate = learning_rate_at(
             state.num_updates,
             num_steps,
@@ -150,20 +148,23 @@ def train_sft(
         outcome = policy_step(
             model,
             optimizer,
-            microbatches,
-            supervised_loss(totals, loss=config.loss, normalize_constant=config.normalize_constant),
+            batch.microbatches,
+            supervised_loss(
+                batch.totals, loss=config.loss, normalize_constant=config.normalize_constant
+            ),
             max_grad_norm=rates.max_grad_norm,
             skip_above=rates.skip_above_grad_norm,
             autocast=autocast,
             ranks=ranks,
+            meanwhile=None if is_last else partial(prepare_ahead, batch.cursor),
         )
         seconds = ranks.all_objects(time.perf_counter() - started)[0]
         state = replace(
             state,
             step=state.step + 1,
             num_updates=state.num_updates + 1,
-            cursor=cursor,
-            consumed_tokens=state.consumed_tokens + totals.num_tokens,
+            cursor=batch.cursor,
+            consumed_tokens=state.consumed_tokens + batch.totals.num_tokens,
             elapsed_seconds=state.elapsed_seconds + seconds,
             nonfinite_in_a_row=nonfinite_in_a_row(
                 outcome.skipped, state.nonfinite_in_a_row, most=rates.max_nonfinite_steps
@@ -173,10 +174,10 @@ def train_sft(
             state.step,
             {
                 **sft_metrics(outcome),
-                **speed_metrics(device, seconds=seconds, num_tokens=totals.num_tokens),
-                "model_flops": training_flops(shape, work_of(rows, layout, ranks)),
+                **speed_metrics(device, seconds=seconds, num_tokens=batch.totals.num_tokens),
+                "model_flops": training_flops(shape, work_of(batch.rows, layout, ranks)),
                 "learning_rate": rate,
-                "epoch": examples.epoch_of(cursor),
+                "epoch": examples.epoch_of(batch.cursor),
                 "consumed_tokens": state.consumed_tokens,
             },
         )
@@ -201,6 +202,47 @@ def train_sft(
         optimizer,
         checkpointer=checkpointer,
         evaluate=None if measured else evaluate,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Prepared:
+    """What a step trains on; `cursor` is where the next one begins."""
+
+    rows: list[TrainRow]
+    totals: StepTotals
+    microbatches: list[MicroBatch]
+    cursor: int
+
+
+def _prepare(
+    config: SFTConfig,
+    examples: BatchSampler[EncodedDemonstration],
+    cursor: int,
+    *,
+    layout: Layout,
+    pad_id: int,
+    device: torch.device,
+    ranks: Ranks,
+) -> _Prepared:
+    """The batch at `cursor`, which alone decides on it."""
+    chosen, cursor = examples.next_batch(cursor)
+    rows = [
+        demonstration_row(example, key, trained_tokens=config.trained_tokens)
+        for key, example in enumerate(chosen)
+    ]
+    return _Prepared(
+        rows=rows,
+        totals=step_totals(rows, ranks),
+        microbatches=pack(
+            rows,
+            layout=layout,
+            max_tokens=config.batch.settled_tokens,
+            max_rows=config.batch.microbatch_rows,
+            pad_id=pad_id,
+            device=device,
+        ),
+        cursor=cursor,
     )
 
 

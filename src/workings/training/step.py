@@ -69,6 +69,7 @@ def policy_step(
     skip_above: float | None = None,
     autocast: torch.dtype | None = None,
     ranks: Ranks | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> StepOutcome:
     """One optimizer step over `microbatches`; model and optimizer are changed in place.
 
@@ -77,7 +78,8 @@ def policy_step(
     step with no microbatch (nothing to train) still steps with zero gradients, as it would had its
     rows been computed; so does a rank without any, with the gradients of the others. A gradient
     that is not finite, or longer than `skip_above`, leaves the weights alone. Nothing here waits
-    for the update itself, so the next step's rows are packed meanwhile.
+    for the update itself. `meanwhile` is called while the device works on the backward pass, whose
+    results are waited for next: the time to prepare the next step.
     """
     _refuse_wrapper(model)
     ranks = ranks or Ranks()
@@ -100,6 +102,8 @@ def policy_step(
             for name, value in output.maxima.items():
                 maxima[name] = torch.maximum(maxima[name], value) if name in maxima else value
     model.eval()
+    if meanwhile is not None:
+        meanwhile()
     reports = {"loss": total} if total is not None else {}
     reports |= {f"sums/{name}": value for name, value in sums.items()}
     reports |= {f"maxima/{name}": value for name, value in maxima.items()}

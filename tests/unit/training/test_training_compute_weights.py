@@ -91,6 +91,14 @@ def test_copies_are_made_anew_for_other_weights():
         assert wants_grad == ("layers.1." not in name)
 
 
+def test_weights_that_are_in_the_dtype_already_stay():
+    model = tiny_model(TOKENIZER).bfloat16()
+    before = dict(model.named_parameters())
+    with weights_in(model, torch.bfloat16):
+        assert all(p is before[name] for name, p in model.named_parameters())
+        assert computing_dtype(model) == torch.bfloat16
+
+
 def test_between_blocks_copies_hold_no_memory_and_keep_no_model():
     model = tiny_model(TOKENIZER)
     with weights_in(model, torch.bfloat16):
