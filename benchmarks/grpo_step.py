@@ -53,7 +53,7 @@ class StepMeasurement(Measurement):
         """Measures case after case; a side that fails is left out, and said."""
         for name in self.given.cases:
             case = CASES[name]
-            sides = self.given.sides
+            sides, before = self.given.sides, self.rows
             steps: dict[str, list[Step]] = {side: [] for side in sides}
             try:
                 for side in sides:  # They import meanwhile, and hold none of the card.
@@ -63,11 +63,16 @@ class StepMeasurement(Measurement):
                 for group in together(case, sides, roomy=memory >= ROOMY_GIB):
                     self._measure(case, group, settings, steps)
                     self.stop(*group)
+                    self._keep(before, case, steps)
             finally:
                 self.stop()
-                self.rows += rows(case, {side: done for side, done in steps.items() if done})
-                if self.rows:
-                    self.write()
+                self._keep(before, case, steps)
+
+    def _keep(self, before: list[Row], case: Case, steps: Mapping[str, Sequence[Step]]) -> None:
+        """Writes what there is, since a call may be ended while the next side begins."""
+        self.rows = before + rows(case, {side: done for side, done in steps.items() if done})
+        if self.rows:
+            self.write()
 
     def _measure(
         self,

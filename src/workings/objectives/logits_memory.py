@@ -8,8 +8,10 @@ DEFAULT_CHUNK_BYTES = 1 << 27
 """One float32 [chunk, V] tensor of the plain code."""
 CHUNK_BYTES = 1 << 31
 """Most bytes of one chunk of logits on a GPU, where its memory is not small."""
-RECOMPUTED_CHUNK_BYTES = 1 << 28
-"""The same where no logits are kept: memory is what counts then."""
+RECOMPUTED_CHUNK_BYTES = 5 << 28
+"""The same where no logits are kept. Memory counts then, but every chunk after the first takes a
+gradient of the whole head to add up; 4,096 tokens of a vocabulary of 150,000 are one chunk.
+"""
 CHUNK_SHARE, KEPT_SHARE = 1 / 32, 1 / 16
 """Shares of a GPU's memory that a chunk, and all kept chunks, may take."""
 _PLAIN_CHUNKS = 4
