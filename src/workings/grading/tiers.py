@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from workings.grading.answers import Answer, Expression
+from workings.grading.answers import Answer, Expression, Named, Relation
 from workings.grading.braces import max_depth
 from workings.grading.compare import Comparison
 from workings.grading.gold import Reading, read_gold
@@ -21,11 +21,13 @@ from workings.grading.reading import read_answer, read_with_unit
 from workings.grading.trust import may_ask_peer
 from workings.types import Verdict
 
-_FORMULA = re.compile(
-    r"(?=[^a-z\\]*(?:[a-z]|\\(?:sqrt|pi|frac)))(?:[0-9a-z{}^_+*/()\s-]"
+_TERM = (
+    r"(?:[0-9a-zA-Z{}^_+*/()\s-]|\\sqrt\s*\[\d+\]"
     r"|\\(?:sqrt|pi|frac|cdot|sin|cos|tan|ln|log|alpha|beta|theta|lambda|omega)(?![a-zA-Z]))+"
 )
+_FORMULA = re.compile(rf"(?=[^a-z\\]*(?:[a-z]|\\(?:sqrt|pi|frac))){_TERM}")
 """Nothing but letters, numbers, roots and ordinary functions: no list, relation, unit or word."""
+_EQUATION = re.compile(rf"{_TERM}={_TERM}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,14 @@ def compared(
 
 
 def _is_formula_beside(text: str, gold: Answer) -> bool:
-    """True where both sides are plainly formulas: then only a worker can tell, and reads both."""
+    """True where both sides are plainly formulas, or equations: only a worker can tell.
+
+    It reads both once more, so to read the answer here would be for nothing.
+    """
+    if type(gold) is Named:
+        gold, (_, _, text) = gold.answer, text.partition("=")
+    if type(gold) is Relation and gold.operators == ("=",):
+        return bool(_EQUATION.fullmatch(text))
     return type(gold) is Expression and gold.unit is None and bool(_FORMULA.fullmatch(text))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from workings.grading import tiers
 from workings.grading.policy import GradingPolicy
 from workings.grading.tiers import decide
 from workings.types import Verdict
@@ -177,3 +178,27 @@ def test_the_same(gold: str, answer: str) -> None:
 @pytest.mark.parametrize(("gold", "answer"), OTHER)
 def test_not_the_same(gold: str, answer: str) -> None:
     assert not _is_equal(answer, gold)
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "reason"),
+    [
+        ("2x+1", "1+2x", ""),
+        ("y=2x+1", "y=1+2x", ""),
+        ("x^2+y^2=4", "2x^2+2y^2=8", ""),
+        (r"\sqrt[3]{x}", r"x^{1/3}", ""),
+        ("y=2x+1", "z=1+2x", "multiples"),
+        ("x^2+y^2=4", "x^2+y^2=5", "multiples"),
+    ],
+)
+def test_plain_formulas_and_equations_go_to_a_worker_unread(
+    gold: str, answer: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decide(gold, gold, GradingPolicy())  # the gold is read now, and remembered
+    with monkeypatch.context() as patched:
+        patched.setattr(tiers, "read_answer", None)  # a call would fail
+        assert decide(answer, gold, GradingPolicy()) is None
+    decision = decide(answer, gold, GradingPolicy(), in_worker=True)
+    assert decision is not None
+    assert decision.verdict is (Verdict.DIFFERENT if reason else Verdict.EQUAL)
+    assert reason in decision.reason
