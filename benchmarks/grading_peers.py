@@ -125,7 +125,7 @@ def load_verl_math_reward() -> Iterator[Judge]:
 
 def load_verl_math_dapo() -> Iterator[Judge]:
     """The comparison of DAPO, as verl ships it, on the last box: it looks for an "Answer:" line."""
-    from workings.grading.extraction import last_box
+    from workings.grading.text.extraction import last_box
 
     module = _module("verl", "verl.utils.reward_score.math_dapo")
 

@@ -10,7 +10,7 @@ import random
 import re
 from collections.abc import Callable
 
-from workings.grading.braces import is_balanced
+from workings.grading.text.braces import is_balanced
 
 PARTICULAR_SHARE = 0.75
 """How often a gold gets a style made for what it holds, where there is one."""

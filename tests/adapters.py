@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from workings.grading.course_answers import parse_gsm8k_response, parse_mmlu_response
+from workings.grading.text.course_answers import parse_gsm8k_response, parse_mmlu_response
 from workings.training import course, course_data
 
 

@@ -27,15 +27,15 @@ from random import Random
 
 import fuzz_inputs
 
-from workings.grading.braces import is_balanced, max_depth, peel, split_list
 from workings.grading.expression.compare import constant_ratio, same_value
 from workings.grading.expression.parse import parse_expression
 from workings.grading.expression.tree import Node, TooCostly, Unreadable, to_text
-from workings.grading.extraction import extract_answer, extract_boxes
 from workings.grading.gold import gold_fault, read, unboxed
 from workings.grading.grader import Grader
-from workings.grading.normalise import canonical, normalise, plain_text
 from workings.grading.policy import EXTRACTION_POLICIES, GradingPolicy
+from workings.grading.text.braces import is_balanced, max_depth, peel, split_list
+from workings.grading.text.extraction import extract_answer, extract_boxes
+from workings.grading.text.normalise import canonical, normalise, plain_text
 from workings.grading.tiers import decide
 from workings.types import Verdict
 

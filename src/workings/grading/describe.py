@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from itertools import chain
 
-from workings.grading.answers import (
+from workings.grading.reading.answers import (
     Answer,
     Assignments,
     Based,
@@ -28,8 +28,8 @@ from workings.grading.answers import (
     Residues,
     Words,
 )
-from workings.grading.number import Number
-from workings.grading.units import Unit
+from workings.grading.reading.number import Number
+from workings.grading.reading.units import Unit
 
 MOST_ITEMS = 20
 LONGEST_NUMERAL = 60

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from workings.grading.answers import kind_of
-from workings.grading.braces import max_depth
 from workings.grading.describe import describe
-from workings.grading.extraction import extract_answer, final_text, has_box
 from workings.grading.gold import read, unboxed
 from workings.grading.grader import shared_grader
-from workings.grading.number import Number
 from workings.grading.policy import ExtractionPolicy, GradingPolicy, Tier
+from workings.grading.reading.answers import kind_of
+from workings.grading.reading.number import Number
+from workings.grading.text.braces import max_depth
+from workings.grading.text.extraction import extract_answer, final_text, has_box
 from workings.types import Grade, Verdict
 
 Outcome = Literal["equal", "different", "cannot tell", "not asked"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from workings.grading.answers import Answer, Collection, Named
-from workings.grading.braces import is_balanced, max_depth
 from workings.grading.cache import remembered
-from workings.grading.extraction import has_box, last_box
-from workings.grading.normalise import compact, normalise
-from workings.grading.reading import read_answer
-from workings.grading.symbols import CIRCLED
+from workings.grading.reading.answers import Answer, Collection, Named
+from workings.grading.reading.read import read_answer
+from workings.grading.text.braces import is_balanced, max_depth
+from workings.grading.text.extraction import has_box, last_box
+from workings.grading.text.normalise import compact, normalise
+from workings.grading.text.symbols import CIRCLED
 
 _SYMBOLS = {"∅", "{", "}", "∞", *(chr(CIRCLED + place) for place in range(20))}
 

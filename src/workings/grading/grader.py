@@ -20,10 +20,10 @@ from types import TracebackType
 from typing import Any
 
 from workings.errors import GradingError
-from workings.grading.extraction import extract_answer, extract_boxes
 from workings.grading.gold import gold_fault, read_gold, unboxed
 from workings.grading.memory import GradeMemory
 from workings.grading.policy import GradingPolicy
+from workings.grading.text.extraction import extract_answer, extract_boxes
 from workings.grading.tiers import decide
 from workings.grading.workers.batch import Reply
 from workings.grading.workers.launcher import Launcher

@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from workings.grading.answers import Answer, Expression, Named, Relation
-from workings.grading.braces import max_depth
-from workings.grading.compare import Comparison
 from workings.grading.gold import Reading, read_gold
-from workings.grading.normalise import compact, normalise
-from workings.grading.number import Number
-from workings.grading.outcome import Formulas, Outcome
 from workings.grading.policy import GradingPolicy, Tier
-from workings.grading.reading import read_answer, read_with_unit
-from workings.grading.trust import may_ask_peer
+from workings.grading.reading.answers import Answer, Expression, Named, Relation
+from workings.grading.reading.number import Number
+from workings.grading.reading.read import read_answer, read_with_unit
+from workings.grading.rules.compare import Comparison
+from workings.grading.rules.outcome import Formulas, Outcome
+from workings.grading.rules.trust import may_ask_peer
+from workings.grading.text.braces import max_depth
+from workings.grading.text.normalise import compact, normalise
 from workings.types import Verdict
 
 _TERM = (
@@ -103,14 +103,14 @@ def _is_formula_beside(text: str, gold: Answer) -> bool:
 
 def _decide_in_worker(answer: Reading, gold: Reading, policy: GradingPolicy) -> Decision:
     from workings.grading.expression.tree import TooCostly
-    from workings.grading.formulas import EvaluatedFormulas
+    from workings.grading.rules.formulas import EvaluatedFormulas
 
     try:
         outcome = compared(answer.answer, gold.answer, policy, EvaluatedFormulas())
     except TooCostly as refusal:
         return Decision(Verdict.REFUSED, None, str(refusal))
     if outcome.same is None and "peer" in policy.tiers and may_ask_peer(answer.text, gold.text):
-        from workings.grading.peer import peer_says_equal
+        from workings.grading.rules.peer import peer_says_equal
 
         if peer_says_equal(answer.text, gold.text):
             return Decision(Verdict.EQUAL, "peer", "math-verify finds them equal")

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
-from workings.grading.braces import max_depth
+from workings.grading.text.braces import max_depth
 
 MAX_LENGTH = 256
 MAX_DEPTH = 32

@@ -14,10 +14,10 @@ from numbers import Integral, Real
 from typing import Literal
 
 from workings.errors import DataError
-from workings.grading.braces import peel
-from workings.grading.extraction import final_text, last_box_content
 from workings.grading.gold import unboxed
 from workings.grading.grader import Grader, shared_grader
+from workings.grading.text.braces import peel
+from workings.grading.text.extraction import final_text, last_box_content
 from workings.rewards.strict_equality import Equality, strict_equality
 from workings.types import Grade
 

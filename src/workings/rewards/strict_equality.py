@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from workings.grading.braces import encloses, split_list
 from workings.grading.cache import remembered
-from workings.grading.extraction import extract_answer
 from workings.grading.grader import Grader, shared_grader
-from workings.grading.normalise import canonical, normalise, without_name
-from workings.grading.number import Number, read_number, same_number, unit_factor
+from workings.grading.reading.number import Number, read_number, same_number, unit_factor
+from workings.grading.text.braces import encloses, split_list
+from workings.grading.text.extraction import extract_answer
+from workings.grading.text.normalise import canonical, normalise, without_name
 from workings.types import Grade, Verdict
 
 Equality = Callable[[Sequence[str | None], Sequence[str]], list[Grade]]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from case_labels import label_holds
-from workings.grading.extraction import extract_answer
 from workings.grading.grader import Grader
 from workings.grading.policy import GradingPolicy
+from workings.grading.text.extraction import extract_answer
 from workings.types import Grade, Verdict
 
 CASES = Path(__file__).parents[2] / "cases" / "grading_cases.jsonl"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from workings.grading.course_answers import parse_gsm8k_response, parse_mmlu_response
+from workings.grading.text.course_answers import parse_gsm8k_response, parse_mmlu_response
 
 QUESTION = {"options": ["10", "20", "30", "40"]}
 

@@ -12,7 +12,7 @@ import pytest
 from workings.grading.expression.compare import constant_ratio, real_value, same_value
 from workings.grading.expression.parse import parse_expression
 from workings.grading.expression.tree import Number, difference
-from workings.grading.normalise import normalise
+from workings.grading.text.normalise import normalise
 
 
 def same(answer: str, gold: str) -> bool | None:

@@ -17,7 +17,7 @@ from workings.grading.expression.cost import Bound, _Meter, precision_for
 from workings.grading.expression.evaluate import context, settled_value
 from workings.grading.expression.parse import parse_expression
 from workings.grading.expression.tree import TooCostly, Unreadable, to_text
-from workings.grading.normalise import normalise
+from workings.grading.text.normalise import normalise
 
 MAX_SECONDS = 1.0
 """Of processor time for one bomb. Most take under a millisecond; the machine may be slow."""

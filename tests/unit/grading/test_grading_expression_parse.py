@@ -16,7 +16,7 @@ from workings.grading.expression.arithmetic import inexact
 from workings.grading.expression.evaluate import context, settled_value
 from workings.grading.expression.parse import parse_expression
 from workings.grading.expression.tree import Unreadable, symbols_of, to_text
-from workings.grading.normalise import normalise
+from workings.grading.text.normalise import normalise
 
 POINT = {name: Fraction(place, 7) for place, name in enumerate("abcdhkmnprtxyz", start=2)}
 a, b, c, d, h, k, m, n, p, r, t, x, y, z = (float(value) for value in POINT.values())

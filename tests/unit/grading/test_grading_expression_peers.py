@@ -10,13 +10,13 @@ import pytest
 import sympy
 from latex2sympy2_extended import latex2sympy
 
-from workings.grading.braces import split_list
 from workings.grading.expression.arithmetic import inexact
 from workings.grading.expression.compare import same_value
 from workings.grading.expression.evaluate import context, settled_value
 from workings.grading.expression.parse import parse_expression
 from workings.grading.expression.tree import Unreadable
-from workings.grading.normalise import normalise
+from workings.grading.text.braces import split_list
+from workings.grading.text.normalise import normalise
 
 AGREED = [
     r"\frac{2x^{3}-5}{7+x}",

@@ -15,7 +15,7 @@ from workings.grading.expression.compare import constant_ratio, real_value, same
 from workings.grading.expression.evaluate import context, settled_value
 from workings.grading.expression.parse import parse_expression
 from workings.grading.expression.tree import Node, TooCostly, Unreadable, to_text
-from workings.grading.normalise import normalise
+from workings.grading.text.normalise import normalise
 
 
 def relaxed(max_examples: int) -> settings:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workings.grading.extraction import (
+from workings.grading.policy import ExtractionPolicy
+from workings.grading.text.extraction import (
     TAIL_LENGTH,
     extract_answer,
     extract_boxes,
     final_text,
     last_box_content,
 )
-from workings.grading.policy import ExtractionPolicy
 
 
 @pytest.mark.parametrize(

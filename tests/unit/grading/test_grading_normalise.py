@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workings.grading.normalise import canonical, normalise, plain_text, without_name
+from workings.grading.text.normalise import canonical, normalise, plain_text, without_name
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workings.grading.normalise import normalise
-from workings.grading.number import Number, read_number, same_number
-from workings.grading.units import conversion, read_unit
+from workings.grading.reading.number import Number, read_number, same_number
+from workings.grading.reading.units import conversion, read_unit
+from workings.grading.text.normalise import normalise
 
 
 def number(text: str) -> Number | None:

@@ -8,7 +8,11 @@ from fractions import Fraction
 import pytest
 
 from workings.errors import ConfigError
-from workings.grading.answers import (
+from workings.grading.cache import LruCache, remembered
+from workings.grading.gold import gold_fault, read, unboxed
+from workings.grading.grader import Grader
+from workings.grading.policy import GradingPolicy
+from workings.grading.reading.answers import (
     Answer,
     Based,
     Choice,
@@ -20,14 +24,10 @@ from workings.grading.answers import (
     Ratio,
     Words,
 )
-from workings.grading.braces import encloses, is_balanced, max_depth, peel, split_list
-from workings.grading.cache import LruCache, remembered
-from workings.grading.gold import gold_fault, read, unboxed
-from workings.grading.grader import Grader
-from workings.grading.normalise import normalise
-from workings.grading.policy import GradingPolicy
-from workings.grading.reading import read_answer
-from workings.grading.symbols import to_latex
+from workings.grading.reading.read import read_answer
+from workings.grading.text.braces import encloses, is_balanced, max_depth, peel, split_list
+from workings.grading.text.normalise import normalise
+from workings.grading.text.symbols import to_latex
 from workings.grading.tiers import decide
 from workings.types import Verdict
 

@@ -46,7 +46,7 @@ def test_examples_in_the_docstrings() -> None:
 def test_a_gold_gives_itself_a_variant_and_a_changed_digit() -> None:
     from grading_pairs import CHANGED, RESTYLED, SAME, pairs_of
 
-    from workings.grading.extraction import last_box
+    from workings.grading.text.extraction import last_box
 
     pairs = pairs_of("made_up", GOLDS)
     by_kind = {
@@ -139,7 +139,7 @@ def test_the_style_that_is_named_makes_the_variant() -> None:
 def test_a_response_has_the_length_and_one_box_at_its_end() -> None:
     from grading_pairs import response_with
 
-    from workings.grading.extraction import extract_boxes
+    from workings.grading.text.extraction import extract_boxes
 
     for seed in range(30):
         response = response_with("$7$" if seed % 2 else "7", random.Random(seed))
@@ -227,7 +227,7 @@ def test_a_grader_that_hangs_dies_or_raises_goes_on_with_the_next_pair(
 def test_the_memories_of_the_grader_are_found_and_emptied() -> None:
     from grading_runner import OUR_MODULES, text_memories
 
-    from workings.grading.number import read_number  # noqa: F401 - its memory is one of those found
+    from workings.grading.reading.number import read_number  # noqa: F401 - its memory is one of those found
 
     @lru_cache
     def of_the_grader(text: str) -> str:

@@ -6,8 +6,8 @@ import gc
 from collections.abc import Mapping
 from typing import Any
 
-from workings.grading import peer
 from workings.grading.policy import GradingPolicy
+from workings.grading.rules import peer
 from workings.grading.tiers import decide
 from workings.types import Verdict
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workings.grading.braces import TOKENS, peel
 from workings.grading.policy import ExtractionPolicy
+from workings.grading.text.braces import TOKENS, peel
 
 TAIL_LENGTH = 65_536
 """Characters read from the end of a response: the answer stands at the end."""

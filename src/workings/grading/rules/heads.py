@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from workings.grading.answers import Named
+from workings.grading.reading.answers import Named
 
 _HEAD = re.compile(
     r"(?P<name>[A-Za-z]'{0,3})\s*(?:\(\s*(?P<arguments>[a-z](?:\s*,\s*[a-z])*)\s*\)"

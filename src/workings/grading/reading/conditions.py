@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from workings.grading.answers import Answer, Conditioned
-from workings.grading.braces import split_top
-from workings.grading.relations import split_relation
+from workings.grading.reading.answers import Answer, Conditioned
+from workings.grading.reading.relations import split_relation
+from workings.grading.text.braces import split_top
 
 Reader = Callable[[str], Answer]
 

@@ -6,8 +6,8 @@ import re
 from fractions import Fraction
 from typing import Literal
 
-from workings.grading.chinese import chinese_number
-from workings.grading.normalise import compact, plain_text
+from workings.grading.reading.chinese import chinese_number
+from workings.grading.text.normalise import compact, plain_text
 
 Phrase = Literal["nothing", "undefined", "everything", "positives", "integers", "endless"]
 

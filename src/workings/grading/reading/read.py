@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from functools import partial
 
-from workings.grading.answers import (
+from workings.grading.reading.answers import (
     Answer,
     Assignments,
     Collection,
@@ -21,19 +21,19 @@ from workings.grading.answers import (
     Meaning,
     Words,
 )
-from workings.grading.braces import encloses, split_top
-from workings.grading.brackets import read_bracketed
-from workings.grading.conditions import read_conditioned
-from workings.grading.dates import date_in
-from workings.grading.enumerations import numbered_parts
-from workings.grading.normalise import plain_text
-from workings.grading.number import Number, read_number, read_tail
-from workings.grading.parts import LIST, named, read_parts
-from workings.grading.relations import name_in
-from workings.grading.residues import read_residues
-from workings.grading.short_forms import read_clock, read_short_form
-from workings.grading.units import read_unit
-from workings.grading.words import head_of, is_wordy, phrase_of, spoken
+from workings.grading.reading.brackets import read_bracketed
+from workings.grading.reading.conditions import read_conditioned
+from workings.grading.reading.dates import date_in
+from workings.grading.reading.enumerations import numbered_parts
+from workings.grading.reading.number import Number, read_number, read_tail
+from workings.grading.reading.parts import LIST, named, read_parts
+from workings.grading.reading.relations import name_in
+from workings.grading.reading.residues import read_residues
+from workings.grading.reading.short_forms import read_clock, read_short_form
+from workings.grading.reading.units import read_unit
+from workings.grading.reading.words import head_of, is_wordy, phrase_of, spoken
+from workings.grading.text.braces import encloses, split_top
+from workings.grading.text.normalise import plain_text
 
 Reader = Callable[[str], Answer]
 

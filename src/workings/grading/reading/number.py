@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Literal
 
 from workings.grading.cache import remembered
-from workings.grading.normalise import plain_text
-from workings.grading.units import Unit, conversion, read_unit
+from workings.grading.reading.units import Unit, conversion, read_unit
+from workings.grading.text.normalise import plain_text
 
 MAX_DIGITS = 4000
 """Longer numerals are compared as text: Python refuses to convert more than 4,300 digits."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from workings.grading.answers import (
+from workings.grading.reading.answers import (
     Answer,
     Assignments,
     Cases,
@@ -29,12 +29,12 @@ from workings.grading.answers import (
     as_expression,
     kind_of,
 )
-from workings.grading.heads import with_arguments_of
-from workings.grading.matching import Compare, in_order, unordered
-from workings.grading.number import Number
-from workings.grading.outcome import Comparer, Outcome
-from workings.grading.reading import read_answer
-from workings.grading.regions import region_of, spans, without
+from workings.grading.reading.number import Number
+from workings.grading.reading.read import read_answer
+from workings.grading.reading.regions import region_of, spans, without
+from workings.grading.rules.heads import with_arguments_of
+from workings.grading.rules.matching import Compare, in_order, unordered
+from workings.grading.rules.outcome import Comparer, Outcome
 
 _DISTRIBUTIONS = frozenset(["N", "U"])
 _PARAMETER = re.compile(r"(?<![a-zA-Z\\])k(?![a-z])")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from workings.grading.answers import (
+from workings.grading.reading.answers import (
     Answer,
     Based,
     Choice,
@@ -24,10 +24,10 @@ from workings.grading.answers import (
     Words,
     kind_of,
 )
-from workings.grading.number import Number, same_number, unit_factor
-from workings.grading.outcome import Comparer, Outcome
-from workings.grading.residues import read_residues_leniently
-from workings.grading.units import Unit
+from workings.grading.reading.number import Number, same_number, unit_factor
+from workings.grading.reading.residues import read_residues_leniently
+from workings.grading.reading.units import Unit
+from workings.grading.rules.outcome import Comparer, Outcome
 
 _ANGLES = {(("angle", 1),), (("radian", 1),)}
 _SAYING = re.compile(r"(?:\w+ ){1,5}(?:is|are|was|were) (?:(?:an?|the) )?(?P<said>[^,;]+)")

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Protocol
 
-from workings.grading.answers import Answer, Relation
 from workings.grading.policy import Tier
+from workings.grading.reading.answers import Answer, Relation
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from workings.grading.answers import Answer, Cases, Collection, Matrix, Named
-from workings.grading.braces import split_top
-from workings.grading.parts import MAX_ITEMS, assigned, read_items
-from workings.grading.relations import split_relation
+from workings.grading.reading.answers import Answer, Cases, Collection, Matrix, Named
+from workings.grading.reading.parts import MAX_ITEMS, assigned, read_items
+from workings.grading.reading.relations import split_relation
+from workings.grading.text.braces import split_top
 
 Reader = Callable[[str], Answer]
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 
-from workings.grading.answers import Answer, Expression
-from workings.grading.braces import split_top
-from workings.grading.number import Number
+from workings.grading.reading.answers import Answer, Expression
+from workings.grading.reading.number import Number
+from workings.grading.text.braces import split_top
 
 MAX_EXPANDED = 1000
 
@@ -51,7 +51,7 @@ def numbered_parts(text: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
 def continued(items: Sequence[Answer]) -> tuple[Answer, ...] | None:
     r"""The items with dots between integers of one step written out; None where that is not so.
 
-    >>> from workings.grading.reading import read_answer
+    >>> from workings.grading.reading.read import read_answer
     >>> [int(item.value) for item in read_answer(r"1, 3, \ldots, 9").items]
     [1, 3, 5, 7, 9]
     """

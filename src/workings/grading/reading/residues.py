@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from workings.grading.answers import Residues
+from workings.grading.reading.answers import Residues
 
 _CONGRUENCE = re.compile(
     r"(?:(?P<name>[a-zA-Z](?:_\{?\w\}?)?)\s*(?P<sign>\\equiv|=)\s*)?"

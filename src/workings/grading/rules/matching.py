@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from workings.grading.answers import Answer
-from workings.grading.number import Number
-from workings.grading.outcome import Outcome
+from workings.grading.reading.answers import Answer
+from workings.grading.reading.number import Number
+from workings.grading.rules.outcome import Outcome
 
 Compare = Callable[[Answer, Answer], Outcome]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from itertools import pairwise
 
-from workings.grading.answers import (
+from workings.grading.reading.answers import (
     Answer,
     Collection,
     Complement,
@@ -19,7 +19,7 @@ from workings.grading.answers import (
     Named,
     Region,
 )
-from workings.grading.number import Number
+from workings.grading.reading.number import Number
 
 _NO_POINTS = (Collection, Interval, Region, Complement, Meaning)
 """A set that holds one of these is no part of the line: {∅} has an element."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from workings.grading.answers import Operator, Relation
-from workings.grading.braces import split_top
-from workings.grading.normalise import compact, plain_text
+from workings.grading.reading.answers import Operator, Relation
+from workings.grading.text.braces import split_top
+from workings.grading.text.normalise import compact, plain_text
 
 _RELATION = (
     r"\\(?:le|ge|ne|lt|gt|approx|sim|simeq|equiv)(?![a-zA-Z])|<=|>=|!=|[=<>]|\\in(?![a-zA-Z])"

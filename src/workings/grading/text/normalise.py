@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import re
 
-from workings.grading.braces import peel
-from workings.grading.symbols import to_latex
+from workings.grading.text.braces import peel
+from workings.grading.text.symbols import to_latex
 
 _DROPPED = re.compile(
     r"(?P<keep>\\\\|\\\$|\\[{}])"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-from workings.grading.number import Number
-from workings.grading.units import Unit
-from workings.grading.words import Phrase
+from workings.grading.reading.number import Number
+from workings.grading.reading.units import Unit
+from workings.grading.reading.words import Phrase
 
 Operator = Literal["=", "<", "<=", "!=", "~"]
 """Relations are turned round so that none points to the left."""

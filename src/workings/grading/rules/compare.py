@@ -11,14 +11,13 @@ import re
 from collections.abc import Sequence
 from fractions import Fraction
 
-from workings.grading.answers import Answer, Expression, Relation, as_expression, kind_of
-from workings.grading.normalise import compact
-from workings.grading.number import Number, unit_factor
-from workings.grading.outcome import Formulas, Outcome
 from workings.grading.policy import Tier
-from workings.grading.reading import read_answer
-from workings.grading.relations import is_constant, name_in
-from workings.grading.structure_rules import (
+from workings.grading.reading.answers import Answer, Expression, Relation, as_expression, kind_of
+from workings.grading.reading.number import Number, unit_factor
+from workings.grading.reading.read import read_answer
+from workings.grading.reading.relations import is_constant, name_in
+from workings.grading.rules.outcome import Formulas, Outcome
+from workings.grading.rules.structure import (
     assignments,
     cases,
     collections,
@@ -28,7 +27,7 @@ from workings.grading.structure_rules import (
     names,
     regions,
 )
-from workings.grading.value_rules import (
+from workings.grading.rules.values import (
     choices,
     plain_numbers,
     residues,
@@ -36,6 +35,7 @@ from workings.grading.value_rules import (
     units_differ,
     words,
 )
+from workings.grading.text.normalise import compact
 
 _SECOND_NAME = re.compile(r"[\d)}]\s+[a-zA-Z]$")
 _RULES = (

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from workings.grading.answers import (
+from workings.grading.reading.answers import (
     Answer,
     Collection,
     Family,
@@ -20,18 +20,18 @@ from workings.grading.answers import (
     Region,
     Relation,
 )
-from workings.grading.braces import encloses, split_top
-from workings.grading.enumerations import continued, integers_between
-from workings.grading.matrices import read_environment, read_rows
-from workings.grading.parts import (
+from workings.grading.reading.enumerations import continued, integers_between
+from workings.grading.reading.matrices import read_environment, read_rows
+from workings.grading.reading.parts import (
     MAX_ITEMS,
     assigned,
     both_signs,
     has_both_signs,
     read_items,
 )
-from workings.grading.regions import region_of, spans
-from workings.grading.relations import split_relation
+from workings.grading.reading.regions import region_of, spans
+from workings.grading.reading.relations import split_relation
+from workings.grading.text.braces import encloses, split_top
 
 Reader = Callable[[str], Answer]
 

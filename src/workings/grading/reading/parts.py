@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import isqrt
 
-from workings.grading.answers import (
+from workings.grading.reading.answers import (
     Answer,
     Assignments,
     Collection,
@@ -23,19 +23,19 @@ from workings.grading.answers import (
     Region,
     Relation,
 )
-from workings.grading.braces import peel, split_top
-from workings.grading.enumerations import continued
-from workings.grading.normalise import compact
-from workings.grading.number import Number
-from workings.grading.regions import complement, intersection, region_of, united
-from workings.grading.relations import (
+from workings.grading.reading.enumerations import continued
+from workings.grading.reading.number import Number
+from workings.grading.reading.regions import complement, intersection, region_of, united
+from workings.grading.reading.relations import (
     is_constant,
     name_in,
     names_in_tuple,
     oriented,
     split_relation,
 )
-from workings.grading.words import phrase_of
+from workings.grading.reading.words import phrase_of
+from workings.grading.text.braces import peel, split_top
+from workings.grading.text.normalise import compact
 
 Reader = Callable[[str], Answer]
 

@@ -8,12 +8,20 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-from workings.grading.answers import Answer, Based, Choice, Clock, Collection, Infinity, Ratio
-from workings.grading.normalise import compact
-from workings.grading.number import Number
-from workings.grading.symbols import CIRCLED
-from workings.grading.units import conversion, read_unit
-from workings.grading.words import number_in_words
+from workings.grading.reading.answers import (
+    Answer,
+    Based,
+    Choice,
+    Clock,
+    Collection,
+    Infinity,
+    Ratio,
+)
+from workings.grading.reading.number import Number
+from workings.grading.reading.units import conversion, read_unit
+from workings.grading.reading.words import number_in_words
+from workings.grading.text.normalise import compact
+from workings.grading.text.symbols import CIRCLED
 
 _INFINITY = re.compile(
     r"(?P<sign>[+-]|\\pm|positive |negative |minus |plus )?\s*(?:\\infty|infinity|inf|oo|无穷大?)"

@@ -6,12 +6,12 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-from workings.grading.answers import Relation
 from workings.grading.expression.compare import constant_ratio, real_value, same_value
 from workings.grading.expression.parse import parse_expression
 from workings.grading.expression.tree import Node, Unreadable, difference
-from workings.grading.relations import is_constant
-from workings.grading.trust import stands_for_numbers
+from workings.grading.reading.answers import Relation
+from workings.grading.reading.relations import is_constant
+from workings.grading.rules.trust import stands_for_numbers
 
 
 class EvaluatedFormulas:
