@@ -64,7 +64,7 @@ MAIN = (OURS, MATH_VERIFY)
 QUICK_PAIRS = 24
 REPEATS = 3
 SLOW_ROUND_SECONDS = 12.0
-SCALING_REPEATS = 5
+SCALING_REPEATS = 11
 
 
 # ----------------------------------------------------------------------------------------- the sets
