@@ -59,6 +59,7 @@ GRPO_STEPS = 2
 OUR_MEMORY = (
     {"checkpointing": "none", "microbatch_tokens": 8192},
     {"checkpointing": "full", "microbatch_tokens": 4096},
+    {"checkpointing": "offloaded", "microbatch_tokens": 4096},
 )
 TRL_ROWS = {TUNED: 1, DEFAULTS: 8}
 """Rows of one pass in the GRPO step: few and kept, or all and recomputed."""
