@@ -24,7 +24,13 @@ from workings.models.bits_and_bytes import (
 )
 from workings.models.gguf import convert_gguf
 from workings.models.lora import adapter_base, load_adapter, read_base_quantization
-from workings.models.placement import check_attention, choose_device, choose_dtype, numbered
+from workings.models.placement import (
+    check_attention,
+    choose_device,
+    choose_dtype,
+    make_current,
+    numbered,
+)
 from workings.models.quiet import quiet_transformers
 from workings.models.source import ModelSource, resolve_source
 from workings.models.tokenizer import hub_hint, load_tokenizer_with_notes
@@ -113,6 +119,7 @@ def load_model(
         adapter = source.location
         source = resolve_source(adapter_base(adapter))
     chosen_device, device_reason = choose_device(device)
+    make_current(chosen_device)
     chosen_dtype, dtype_reason = choose_dtype(dtype, chosen_device)
     held = chosen_dtype if weights == "arithmetic" else torch.float32
     quantization, held = _quantization(quantization, held, adapter)

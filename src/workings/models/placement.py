@@ -57,6 +57,15 @@ def numbered(device: torch.device) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if is_any_card else device
 
 
+def make_current(device: torch.device) -> None:
+    """Make `device` the card that this thread's kernels run on, where it names one.
+
+    Kernels written in Triton run on the current card, wherever their tensors are.
+    """
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
+
+
 def choose_dtype(name: str, device: torch.device) -> DtypeChoice:
     """The dtype for `name`: "auto", "float32" or "bfloat16", on `device`."""
     if name == "auto":

@@ -7,7 +7,7 @@ import torch
 
 from workings.errors import ModelError
 from workings.models import placement
-from workings.models.placement import check_attention, choose_device, choose_dtype
+from workings.models.placement import check_attention, choose_device, choose_dtype, make_current
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda")
@@ -80,3 +80,11 @@ def test_attention(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match="flash-attn package, which is not installed"):
         check_attention("flash_attention_2", CUDA)
+
+
+def test_a_card_with_a_number_becomes_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    current: list[torch.device] = []
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    for device in (CPU, CUDA, torch.device("cuda", 1)):
+        make_current(device)
+    assert current == [torch.device("cuda", 1)]

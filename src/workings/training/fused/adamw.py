@@ -39,8 +39,12 @@ class FusedAdamW(torch.optim.AdamW):
     def takes_half(self) -> bool:
         """True where gradients of float32 weights may be in half precision."""
         parameters = [p for group in self.param_groups for p in group["params"]]
-        return importlib.util.find_spec("triton") is not None and all(
-            p.is_cuda and p.dtype == torch.float32 and p.is_contiguous() for p in parameters
+        return (
+            importlib.util.find_spec("triton") is not None
+            and len({p.device for p in parameters}) == 1
+            and all(
+                p.is_cuda and p.dtype == torch.float32 and p.is_contiguous() for p in parameters
+            )
         )
 
     @torch.no_grad()
