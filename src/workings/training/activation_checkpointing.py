@@ -56,8 +56,11 @@ class Recomputation:
         return Recomputation(self._how, draws=self._draws)
 
     @property
-    def within_compiled(self) -> bool:
-        """True where single operators are kept, which only the compiler sees in compiled layers."""
+    def is_selective(self) -> bool:
+        """True where single operators are kept.
+
+        In compiled layers only the compiler sees them, and fused ones keep little by themselves.
+        """
         return self._how == "selective"
 
     def run(self, function: Callable[..., Any], *inputs: Any, **settings: Any) -> Any:

@@ -135,8 +135,10 @@ class LayerForward:
             return self.own(*inputs, **settings)
         if not (torch.is_grad_enabled() and self._layer.training):
             return self._fast(*inputs, **settings)
-        if self._recomputation.within_compiled and self._kernels == "compiled":
+        if self._recomputation.is_selective and self._kernels == "compiled":
             return self._fast_and_recomputed(*inputs, **settings)
+        if self._recomputation.is_selective and self._kernels == "fused":
+            return self._fast(*inputs, **settings)  # it keeps little by itself
         return self._recomputation.run(self._attending, *inputs, **settings)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> LayerForward:
@@ -157,7 +159,7 @@ class LayerForward:
     @functools.cached_property
     def _fast(self) -> Callable[..., Any]:
         if self._kernels == "fused":
-            return FusedForward(self.own, self._layer)
+            return FusedForward(self.own, self._layer, lean=self._recomputation.is_selective)
         return torch.compile(self.own) if self._kernels == "compiled" else self.own
 
     @functools.cached_property

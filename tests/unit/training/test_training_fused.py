@@ -19,6 +19,7 @@ from workings.training.compute_weights import weights_in
 from workings.training.fused.adamw import FusedAdamW, norm_of
 from workings.training.fused.gated import gated
 from workings.training.fused.layer import FusedForward, FusedNorm, fused_supports
+from workings.training.fused.lean import normed_product
 from workings.training.fused.norm import add_rms_norm, rms_norm
 from workings.training.fused.projection import joined, joint_linear
 from workings.training.fused.rotation import Heads, rotated
@@ -207,6 +208,44 @@ def test_fused_layers_compute_what_the_family_computes(family, checkpointing):
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
+def test_selective_fused_layers_keep_the_outputs_of_products_and_little_else():
+    kept = {}
+    for checkpointing in ("none", "selective"):
+        model = model_of("qwen2")
+        prepare_layers(model, kernels="fused", checkpointing=checkpointing)
+        weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        sizes = {}
+
+        def note(tensor, weights=weights, sizes=sizes):
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in weights:
+                sizes[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        ids = torch.arange(20).view(1, -1)
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            hidden = model.model(input_ids=ids, use_cache=False)[0]
+        kept[checkpointing] = sum(sizes.values())
+        del hidden
+    gated, normed = SHAPE["intermediate_size"], 2 * SHAPE["hidden_size"]
+    spared = SHAPE["num_hidden_layers"] * 20 * (gated + normed) * 8
+    assert kept["none"] - kept["selective"] == pytest.approx(spared, rel=0.02)
+
+
+@pytest.mark.parametrize("frozen", ["q_proj", "down_proj", "input_layernorm", "k_proj.bias"])
+def test_selective_fused_layers_leave_frozen_weights_alone(frozen):
+    found = []
+    for checkpointing in ("none", "selective"):
+        model = model_of("qwen2")
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(frozen not in name)
+        prepare_layers(model, kernels="fused", checkpointing=checkpointing)
+        found.append(outcome(model))
+    assert found[0][1].keys() == found[1][1].keys()
+    assert not any(frozen in name for name in found[0][1])
+    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-11)
+
+
 def test_fused_layers_hand_on_a_mask():
     mask = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 1]])
     want = outcome(model_of("qwen2"), mask=mask)
@@ -283,6 +322,27 @@ def test_gradients_of_copies_stay_as_they_are_until_another_is_added():
     for got, want in zip(narrow.model.parameters(), wide.model.parameters(), strict=True):
         assert got.grad.dtype == torch.float32
         assert torch.equal(got.grad, want.grad)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_normed_product_is_its_parts(adds):
+    torch.manual_seed(0)
+    maps = [torch.nn.Linear(12, size, dtype=WIDE) for size in (5, 3)]
+
+    def parts(stream, weight, *delta):
+        found = (
+            add_rms_norm(*delta, stream, weight, 1e-5) if delta else rms_norm(stream, weight, 1e-5)
+        )
+        return joint_linear(found[0], maps), found[1]
+
+    def whole(stream, weight, *delta):
+        return normed_product(delta[0] if delta else None, stream, weight, 1e-5, maps)
+
+    inputs = [drawn(5, 12), drawn(12, seed=1), *([drawn(5, 12, seed=2)] if adds else [])]
+    same_gradients(whole, parts, *inputs)
+    stream = drawn(5, 12).requires_grad_()
+    whole(stream, drawn(12), *inputs[2:])[1].sum().backward()  # the product is not used
+    assert torch.equal(stream.grad, torch.ones_like(stream))
 
 
 def test_the_norm_of_gradients_of_several_dtypes():
@@ -374,4 +434,4 @@ def test_the_kernels_equal_their_definitions():
 def test_the_kernels_compile_for_a_gpu():
     lines = said_by("compiled_fused_kernels.py")
     assert {line.split()[1] for line in lines} == {"_forward_kernel", "_backward_kernel", "_kernel"}
-    assert len(lines) == 14
+    assert len(lines) == 15

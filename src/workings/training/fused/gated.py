@@ -45,13 +45,21 @@ def forward(gate_up: Tensor) -> Tensor:
 
 def backward(of_product: Tensor, gate_up: Tensor) -> Tensor:
     """The gradient of both sides, [tokens, 2 width]."""
+    return backward_and_product(of_product, gate_up, again=False)[0]
+
+
+def backward_and_product(
+    of_product: Tensor, gate_up: Tensor, *, again: bool = True
+) -> tuple[Tensor, Tensor | None]:
+    """The gradient of both sides, and where `again`, the product once more."""
     if gate_up.is_cuda:
         from workings.training.fused import gated_triton
 
-        return gated_triton.backward(of_product, gate_up)
+        return gated_triton.backward(of_product, gate_up, again=again)
+    product = forward(gate_up) if again else None
     precise = torch.float64 if gate_up.dtype == torch.float64 else torch.float32
     gate, up = gate_up.to(precise).chunk(2, dim=-1)
     given = of_product.to(precise)
     share = torch.sigmoid(gate)
     of_gate = given * up * share * (1 + gate * (1 - share))
-    return torch.cat([of_gate, given * gate * share], dim=-1).to(gate_up.dtype)
+    return torch.cat([of_gate, given * gate * share], dim=-1).to(gate_up.dtype), product

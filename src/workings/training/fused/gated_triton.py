@@ -23,17 +23,28 @@ def forward(gate_up: Tensor) -> Tensor:
     return product
 
 
-def backward(of_product: Tensor, gate_up: Tensor) -> Tensor:
-    """See `gated.backward`."""
+def backward(
+    of_product: Tensor, gate_up: Tensor, *, again: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """See `gated.backward_and_product`."""
     gate_up = gate_up.contiguous()
     tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
     found = torch.empty_like(gate_up)
+    product = None
+    if again:
+        product = torch.empty((tokens, width), dtype=gate_up.dtype, device=gate_up.device)
     if tokens > 0:
-        grid = (tokens, triton.cdiv(width, BLOCK))
-        _backward_kernel[grid](
-            of_product.contiguous(), gate_up, found, width, block=BLOCK, num_warps=4
+        _backward_kernel[(tokens, triton.cdiv(width, BLOCK))](
+            of_product.contiguous(),
+            gate_up,
+            found,
+            found if product is None else product,
+            width,
+            block=BLOCK,
+            again=again,
+            num_warps=4,
         )
-    return found
+    return found, product
 
 
 @triton.jit
@@ -50,7 +61,9 @@ def _forward_kernel(gate_up, product, width, block: tl.constexpr):
 
 
 @triton.jit
-def _backward_kernel(of_product, gate_up, found, width, block: tl.constexpr):
+def _backward_kernel(
+    of_product, gate_up, found, product, width, block: tl.constexpr, again: tl.constexpr
+):
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * block + tl.arange(0, block)
     inside = column < width
@@ -63,3 +76,6 @@ def _backward_kernel(of_product, gate_up, found, width, block: tl.constexpr):
     of_gate = given * up * share * (1.0 + gate * (1.0 - share))
     tl.store(found + place, of_gate.to(dtype), mask=inside)
     tl.store(found + place + width, (given * gate * share).to(dtype), mask=inside)
+    if again:
+        opened = (gate * share).to(dtype).to(tl.float32)
+        tl.store(product + row * width + column, (opened * up).to(dtype), mask=inside)

@@ -8,7 +8,7 @@ backward. Names and weights stay those of transformers, and the result is its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from workings.models.weights import base_model
 from workings.training.fused.gated import gated
+from workings.training.fused.lean import are_plain, gated_product, normed_product
 from workings.training.fused.norm import add_rms_norm, rms_norm
 from workings.training.fused.projection import joint_linear
 from workings.training.fused.rotation import Heads, rotated
@@ -43,12 +44,13 @@ class FusedForward:
     """Stands in for the `forward` of one layer; `own` is the layer's, for what is not known here.
 
     That is autocast, which casts inside of the products, and weights of another dtype than the
-    stream.
+    stream. A `lean` one computes norms and gated products again in the backward pass.
     """
 
-    def __init__(self, own: Callable[..., Any], layer: Any) -> None:
+    def __init__(self, own: Callable[..., Any], layer: Any, *, lean: bool = False) -> None:
         self._own = own
         self._layer = layer
+        self._lean = lean
 
     def __call__(
         self,
@@ -67,20 +69,36 @@ class FusedForward:
                 hidden_states, attention_mask, position_embeddings=position_embeddings, **settings
             )
             return found
-        stream = hidden_states.flatten(0, 1)
-        normed, stream = rms_norm(stream, first.weight, first.variance_epsilon)
+        attention, mlp = layer.self_attn, layer.mlp
+        maps = (attention.q_proj, attention.k_proj, attention.v_proj)
+        qkv, stream = self._projected(None, hidden_states.flatten(0, 1), first, maps)
         delta = self._attention(
-            normed, hidden_states.shape[:2], attention_mask, position_embeddings, settings
+            qkv, hidden_states.shape[:2], attention_mask, position_embeddings, settings
         )
-        normed, stream = add_rms_norm(delta, stream, second.weight, second.variance_epsilon)
-        mlp = layer.mlp
-        delta = mlp.down_proj(gated(joint_linear(normed, (mlp.gate_proj, mlp.up_proj))))
+        gate_up, stream = self._projected(delta, stream, second, (mlp.gate_proj, mlp.up_proj))
+        if self._lean and are_plain([mlp.down_proj]):
+            delta = gated_product(gate_up, mlp.down_proj)
+        else:
+            delta = mlp.down_proj(gated(gate_up))
         total: Tensor = stream + delta
         return total.view(hidden_states.shape)
 
+    def _projected(
+        self, delta: Tensor | None, stream: Tensor, norm: Any, maps: Sequence[nn.Module]
+    ) -> tuple[Tensor, Tensor]:
+        """What `maps` make of the norm of `stream + delta`, side by side; and the sum."""
+        weight, eps = norm.weight, norm.variance_epsilon
+        if self._lean and are_plain(maps):
+            return normed_product(delta, stream, weight, eps, cast(Sequence[nn.Linear], maps))
+        if delta is None:
+            normed, stream = rms_norm(stream, weight, eps)
+        else:
+            normed, stream = add_rms_norm(delta, stream, weight, eps)
+        return joint_linear(normed, maps), stream
+
     def _attention(
         self,
-        normed: Tensor,
+        qkv: Tensor,
         shape: torch.Size,
         mask: Tensor | None,
         tables: tuple[Tensor, Tensor],
@@ -90,7 +108,6 @@ class FusedForward:
         attention = self._layer.self_attn
         config = attention.config
         heads = Heads(config.num_attention_heads, config.num_key_value_heads, attention.head_dim)
-        qkv = joint_linear(normed, (attention.q_proj, attention.k_proj, attention.v_proj))
         if hasattr(attention, "q_norm"):
             qkv = _with_head_norms(qkv, attention, heads)
         # One lane's tables may stand for all lanes.
@@ -110,7 +127,7 @@ class FusedForward:
             sliding_window=getattr(attention, "sliding_window", None),
             **{name: value for name, value in settings.items() if name not in CACHING},
         )
-        found: Tensor = attention.o_proj(output.reshape(normed.shape[0], -1))
+        found: Tensor = attention.o_proj(output.reshape(qkv.shape[0], -1))
         return found
 
 
