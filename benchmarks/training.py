@@ -56,10 +56,9 @@ CASES: dict[str, SFTCase | GRPOCase] = {
     "grpo_smoke": GRPOCase(shape="tiny", samples=4, prompt=4, length=16),
 }
 GRPO_STEPS = 2
-OUR_MEMORY = (
-    {"checkpointing": "none", "microbatch_tokens": 8192},
-    {"checkpointing": "full", "microbatch_tokens": 4096},
-    {"checkpointing": "offloaded", "microbatch_tokens": 4096},
+OUR_MEMORY = tuple(
+    {"checkpointing": how, "microbatch_tokens": 4096}
+    for how in ("none", "selective", "full", "offloaded")
 )
 TRL_ROWS = {TUNED: 1, DEFAULTS: 8}
 """Rows of one pass in the GRPO step: few and kept, or all and recomputed."""
