@@ -36,7 +36,10 @@ def test_the_kernels_under_the_interpreter():
 @pytest.mark.skipif(INTERPRETED, reason="this is the process of the other test")
 def test_the_kernels_compile_for_an_h100():
     script = Path(__file__).with_name("compiled_logprobs_kernels.py")
-    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, env=environment
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("compiled _score_kernel") == 2
     assert ended.stdout.count("compiled _gradient_kernel") == 4

@@ -15,7 +15,8 @@ def run_python(*arguments: str) -> str:
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")
     }
-    environment["PYTHONPATH"] = os.pathsep.join([str(HERE), environment.get("PYTHONPATH", "")])
+    folders = [str(HERE), str(HERE.parents[1]), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(folders)
     run = subprocess.run(
         [sys.executable, *arguments],
         cwd=HERE.parents[2],
