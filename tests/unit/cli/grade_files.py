@@ -65,7 +65,8 @@ def _stopping(how: str, at: int) -> Any:
         nonlocal calls
         calls += 1
         if calls == at and how == "kill":
-            write(self, lines[: len(lines) // 2])
+            middle = len(lines) // 2
+            write(self, lines[: middle - lines[:middle].endswith(b"\n")])  # inside of a line
             os.kill(os.getpid(), signal.SIGKILL)
         if calls == at:
             os.kill(os.getpid(), signal.SIGINT)
