@@ -61,6 +61,7 @@ VARIANTS = (
     Variant(name="plain", microbatches=2),
     Variant(name="fused", kernels="fused", profiled=True),
     Variant(name="fused_uneven", kernels="fused", rows="uneven"),
+    Variant(name="fused_selective", kernels="fused", checkpointing="selective"),
     Variant(name="fused_full", kernels="fused", checkpointing="full"),
     Variant(name="compiled", kernels="compiled", profiled=True),
     Variant(name="compiled_uneven", kernels="compiled", rows="uneven"),
