@@ -337,7 +337,7 @@ def arranged(variant: Variant) -> Iterator[None]:
         if not variant.copies:
             stack.enter_context(mock.patch.object(step, "compute_weights", return_value=nothing))
         if variant.head == "torch":
-            stack.enter_context(mock.patch.object(logprobs, "_has_triton", return_value=False))
+            stack.enter_context(mock.patch.object(logprobs, "has_triton", return_value=False))
         if variant.head == "recomputed":
             from workings.objectives import logits_memory
 

@@ -88,7 +88,7 @@ def token_logprobs(
     """
     if temperature <= 0:
         raise ValueError(f"temperature={temperature}; expected a value above 0")
-    if hidden.is_cuda and hidden.dtype in HALF and _has_triton():
+    if hidden.is_cuda and hidden.dtype in HALF and has_triton():
         from workings.objectives.logprobs_triton import Shape, fused_logprobs
 
         shape = Shape(
@@ -117,7 +117,9 @@ def token_logprobs(
 
 
 @functools.cache
-def _has_triton() -> bool:
+@functools.cache
+def has_triton() -> bool:
+    """True where Triton is installed, which torch brings with CUDA on Linux."""
     return importlib.util.find_spec("triton") is not None
 
 

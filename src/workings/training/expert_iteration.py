@@ -39,7 +39,7 @@ from workings.training.layers import prepare_layers
 from workings.training.metrics import Stopwatch, speed_metrics
 from workings.training.microbatch_tokens import longest_sampled, settled
 from workings.training.optim import (
-    build_optimizer,
+    configured_optimizer,
     learning_rate_at,
     set_learning_rate,
     warmup_from,
@@ -109,16 +109,7 @@ def train_expert_iteration(
     )
     layout = choose_layout(model, config.batch.layout, grouped=True, autocast=autocast)
     rates = config.optimizer
-    optimizer = build_optimizer(
-        model,
-        name=rates.name,
-        betas=rates.betas,
-        rmsprop_alpha=rates.rmsprop_alpha,
-        eps=rates.eps,
-        weight_decay=rates.weight_decay,
-        offload=rates.offload,
-        offload_gradients=rates.offload_gradients,
-    )
+    optimizer = configured_optimizer(model, rates)
     restored = checkpointer.restore(model, optimizer)
     state = replace(
         restored or TrainerState(kind="expert-iteration"),

@@ -18,6 +18,7 @@ from torch import nn
 from workings.errors import ModelError
 from workings.models.liger import apply_liger, has_liger, liger_supports
 from workings.models.weights import base_model
+from workings.objectives.logprobs import has_triton
 from workings.training.activation_checkpointing import (
     RECOMPUTING,
     Checkpointing,
@@ -90,7 +91,7 @@ def _choose_kernels(model: nn.Module, wanted: Kernels) -> tuple[Kernels, str]:
         return wanted, TITLES[wanted]
     if not next(base_model(model).parameters()).is_cuda:
         return "plain", TITLES["plain"]
-    if fused_supports(model):
+    if has_triton() and fused_supports(model):
         return "fused", TITLES["fused"]
     if liger_supports(model):
         return "liger", TITLES["liger"]

@@ -32,7 +32,7 @@ from workings.training.flops import Work
 from workings.training.forward import check_head, choose_layout
 from workings.training.layers import prepare_layers
 from workings.training.optim import (
-    build_optimizer,
+    configured_optimizer,
     learning_rate_at,
     set_learning_rate,
     warmup_from,
@@ -142,16 +142,7 @@ def open_learner(
     return Learner(
         config=config,
         model=model,
-        optimizer=build_optimizer(
-            model,
-            name=rates.name,
-            betas=rates.betas,
-            rmsprop_alpha=rates.rmsprop_alpha,
-            eps=rates.eps,
-            weight_decay=rates.weight_decay,
-            offload=rates.offload,
-            offload_gradients=rates.offload_gradients,
-        ),
+        optimizer=configured_optimizer(model, rates),
         reference=Reference(model) if config.objective.resolve().needs_reference else None,
         layout=choose_layout(model, config.batch.layout, grouped=True, autocast=autocast),
         layers=layers,

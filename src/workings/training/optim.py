@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import nn
 
+from workings.config.sections import OptimizerConfig
 from workings.errors import TrainingError
 from workings.models.bits_and_bytes import adamw_8bit
 from workings.training.fused.adamw import FusedAdamW
@@ -91,6 +92,20 @@ def build_optimizer(
         return adamw_8bit(groups, betas=betas, eps=eps)
     trained = [p for p in model.parameters() if p.requires_grad]
     return torch.optim.RMSprop(trained, lr=0.0, alpha=rmsprop_alpha, eps=eps)
+
+
+def configured_optimizer(model: nn.Module, settings: OptimizerConfig) -> torch.optim.Optimizer:
+    """`build_optimizer` as a run's configuration says."""
+    return build_optimizer(
+        model,
+        name=settings.name,
+        betas=settings.betas,
+        rmsprop_alpha=settings.rmsprop_alpha,
+        eps=settings.eps,
+        weight_decay=settings.weight_decay,
+        offload=settings.offload,
+        offload_gradients=settings.offload_gradients,
+    )
 
 
 def build_adamw(

@@ -24,7 +24,7 @@ from workings.training.layers import prepare_layers
 from workings.training.metrics import speed_metrics
 from workings.training.microbatch_tokens import settled
 from workings.training.optim import (
-    build_optimizer,
+    configured_optimizer,
     learning_rate_at,
     set_learning_rate,
     warmup_from,
@@ -94,16 +94,7 @@ def train_sft(
     )
     rates = config.optimizer
     warmup = warmup_from(rates.warmup_steps, rates.warmup_ratio, num_steps)
-    optimizer = build_optimizer(
-        model,
-        name=rates.name,
-        betas=rates.betas,
-        rmsprop_alpha=rates.rmsprop_alpha,
-        eps=rates.eps,
-        weight_decay=rates.weight_decay,
-        offload=rates.offload,
-        offload_gradients=rates.offload_gradients,
-    )
+    optimizer = configured_optimizer(model, rates)
     restored = checkpointer.restore(model, optimizer)
     state = replace(
         restored or TrainerState(kind="sft"), microbatch_tokens=config.batch.settled_tokens

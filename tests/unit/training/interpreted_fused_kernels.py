@@ -61,7 +61,6 @@ gated_triton.BLOCK = 16
 for dtype in (torch.float32, torch.float16):
     for tokens, width in ((3, 40), (5, 16), (0, 8)):
         both, grad = 3 * drawn(tokens, 2 * width, dtype=dtype), drawn(tokens, width, dtype=dtype)
-        check([gated_triton.forward(both)], [gated.forward(both)], dtype)
         want = gated.backward_and_product(grad, both)
         check(gated_triton.backward(grad, both, again=True), want, dtype)
         check(gated_triton.backward(grad, both)[:1], want[:1], dtype)

@@ -8,14 +8,13 @@ those of `torch.optim.AdamW`, whose own step is used wherever the kernel does no
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from workings.objectives.logprobs import HALF
+from workings.objectives.logprobs import HALF, has_triton
 
 
 class FusedAdamW(torch.optim.AdamW):
@@ -40,7 +39,7 @@ class FusedAdamW(torch.optim.AdamW):
         """True where gradients of float32 weights may be in half precision."""
         parameters = [p for group in self.param_groups for p in group["params"]]
         return (
-            importlib.util.find_spec("triton") is not None
+            has_triton()
             and len({p.device for p in parameters}) == 1
             and all(
                 p.is_cuda and p.dtype == torch.float32 and p.is_contiguous() for p in parameters

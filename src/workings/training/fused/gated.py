@@ -1,4 +1,4 @@
-"""The gated product of a feed-forward layer, silu(gate) * up, with gradients in one pass each.
+"""The gated product of a feed-forward layer, silu(gate) * up, with its gradients in one pass.
 
 With s = sigmoid(gate) and a gradient g of the product: d gate = g up s (1 + gate (1 - s)) and
 d up = g gate s. silu(gate) is rounded to the dtype before it is multiplied, as in transformers.
@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from workings.rollout.paged.kernels.activation import silu_and_multiply
 
 
 def gated(gate_up: Tensor) -> Tensor:
@@ -25,22 +27,12 @@ class _Gated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate_up: Tensor) -> Tensor:
         ctx.save_for_backward(gate_up)
-        return forward(gate_up)
+        return silu_and_multiply(gate_up)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Tensor:
         (gate_up,) = ctx.saved_tensors
         return backward(grads[0], gate_up)
-
-
-def forward(gate_up: Tensor) -> Tensor:
-    """The product."""
-    if gate_up.is_cuda:
-        from workings.training.fused import gated_triton
-
-        return gated_triton.forward(gate_up)
-    gate, up = gate_up.chunk(2, dim=-1)
-    return torch.nn.functional.silu(gate) * up
 
 
 def backward(of_product: Tensor, gate_up: Tensor) -> Tensor:
@@ -56,7 +48,7 @@ def backward_and_product(
         from workings.training.fused import gated_triton
 
         return gated_triton.backward(of_product, gate_up, again=again)
-    product = forward(gate_up) if again else None
+    product = silu_and_multiply(gate_up) if again else None
     precise = torch.float64 if gate_up.dtype == torch.float64 else torch.float32
     gate, up = gate_up.to(precise).chunk(2, dim=-1)
     given = of_product.to(precise)

@@ -1,4 +1,4 @@
-"""`gated.forward` and `gated.backward` in Triton: each element is read once and written once."""
+"""`gated.backward` in Triton: each element is read once and written once."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls, allow-untyped-decorators
 
@@ -10,17 +10,6 @@ import triton.language as tl
 from torch import Tensor
 
 BLOCK = 1024
-
-
-def forward(gate_up: Tensor) -> Tensor:
-    """See `gated.forward`."""
-    gate_up = gate_up.contiguous()
-    tokens, width = gate_up.shape[0], gate_up.shape[1] // 2
-    product = torch.empty((tokens, width), dtype=gate_up.dtype, device=gate_up.device)
-    if tokens > 0:
-        grid = (tokens, triton.cdiv(width, BLOCK))
-        _forward_kernel[grid](gate_up, product, width, block=BLOCK, num_warps=4)
-    return product
 
 
 def backward(
@@ -45,19 +34,6 @@ def backward(
             num_warps=4,
         )
     return found, product
-
-
-@triton.jit
-def _forward_kernel(gate_up, product, width, block: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64)
-    column = tl.program_id(1) * block + tl.arange(0, block)
-    inside = column < width
-    dtype = product.dtype.element_ty
-    place = gate_up + row * 2 * width + column
-    gate = tl.load(place, mask=inside, other=0.0).to(tl.float32)
-    up = tl.load(place + width, mask=inside, other=0.0).to(tl.float32)
-    opened = (gate / (1.0 + tl.exp(-gate))).to(dtype).to(tl.float32)
-    tl.store(product + row * width + column, (opened * up).to(dtype), mask=inside)
 
 
 @triton.jit

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from workings.models.weights import base_model
 from workings.training.fused.gated import gated
-from workings.training.fused.lean import are_plain, gated_product, normed_product
+from workings.training.fused.lean import gated_product, normed_product
 from workings.training.fused.norm import add_rms_norm, rms_norm
-from workings.training.fused.projection import joint_linear
+from workings.training.fused.projection import are_plain, joint_linear
 from workings.training.fused.rotation import Heads, rotated
 
 FAMILIES = ("llama", "qwen2", "qwen3")

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from workings.rollout.paged.kernels.activation import silu_and_multiply
 from workings.training.fused import gated, norm
-from workings.training.fused.projection import joined
+from workings.training.fused.projection import gradients_of_maps, joined
 
 
 def normed_product(
@@ -37,12 +38,6 @@ def gated_product(gate_up: Tensor, down: nn.Linear) -> Tensor:
     """`down(gated(gate_up))`."""
     found: Tensor = _GatedProduct.apply(gate_up, down.weight)  # type: ignore[no-untyped-call]
     return found
-
-
-def are_plain(maps: Sequence[nn.Module]) -> bool:
-    """True for linear maps without adapters, with a bias each or none at all."""
-    plain = all(type(one) is nn.Linear for one in maps)
-    return plain and len({one.bias is not None for one in maps}) == 1
 
 
 class _NormedProduct(torch.autograd.Function):
@@ -72,14 +67,11 @@ class _NormedProduct(torch.autograd.Function):
         found: list[Tensor | None] = [None] * (len(wanted) - 5)
         of_stream, of_weight = of_total, None
         if of_outputs is not None:
-            sizes = [one.shape[0] for one in weights]
-            count = len(weights)
-            if any(wanted[5 : 5 + count]):
-                normed = norm.forward(total, None, weight, ctx.eps)[0]
-                found[:count] = torch.split(of_outputs.T @ normed, sizes)
-                del normed
-            if any(wanted[5 + count :]):
-                found[count:] = torch.split(of_outputs.sum(dim=0), sizes)
+
+            def normed() -> Tensor:
+                return norm.forward(total, None, weight, ctx.eps)[0]
+
+            found = gradients_of_maps(of_outputs, normed, weights, wanted[5:])
             of_normed = of_outputs @ joined(weights)
             of_stream, of_weight = norm.backward(of_normed, of_total, total, weight, scale)
         return (of_stream if wanted[0] else None, of_stream, of_weight, None, None, *found)
@@ -89,7 +81,7 @@ class _GatedProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate_up: Tensor, weight: Tensor) -> Tensor:
         ctx.save_for_backward(gate_up, weight)
-        return nn.functional.linear(gated.forward(gate_up), weight)
+        return nn.functional.linear(silu_and_multiply(gate_up), weight)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:

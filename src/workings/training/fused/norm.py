@@ -25,7 +25,7 @@ def rms_norm(stream: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor
         stream: floating [tokens, width]; use the second value for whatever else reads it.
         weight: [width], of the same dtype.
     """
-    found: tuple[Tensor, Tensor] = _Norm.apply(stream, weight, eps)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor] = _Norm.apply(None, stream, weight, eps)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -38,46 +38,27 @@ def add_rms_norm(
         delta, stream: floating [tokens, width]; neither is changed.
         weight: [width], of the same dtype.
     """
-    found: tuple[Tensor, Tensor] = _AddNorm.apply(delta, stream, weight, eps)  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor] = _Norm.apply(delta, stream, weight, eps)  # type: ignore[no-untyped-call]
     return found
 
 
 class _Norm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, stream: Tensor, weight: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-        normed, total, scale = forward(stream, None, weight, eps)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(total, weight, scale)
-        return normed, total.view_as(total)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
-        of_stream, of_weight = _backward(ctx, *grads)
-        return of_stream, of_weight, None
-
-
-class _AddNorm(torch.autograd.Function):
-    @staticmethod
     def forward(
-        ctx: Any, delta: Tensor, stream: Tensor, weight: Tensor, eps: float
+        ctx: Any, delta: Tensor | None, stream: Tensor, weight: Tensor, eps: float
     ) -> tuple[Tensor, Tensor]:
         normed, total, scale = forward(stream, delta, weight, eps)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(total, weight, scale)
-        return normed, total
+        return normed, total.view_as(total) if delta is None else total
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
-        of_stream, of_weight = _backward(ctx, *grads)
-        return of_stream, of_stream, of_weight, None
-
-
-def _backward(
-    ctx: Any, of_normed: Tensor | None, of_total: Tensor | None
-) -> tuple[Tensor | None, Tensor | None]:
-    if of_normed is None:
-        return of_total, None
-    return backward(of_normed, of_total, *ctx.saved_tensors)
+        of_normed, of_total = grads
+        of_stream, of_weight = of_total, None
+        if of_normed is not None:
+            of_stream, of_weight = backward(of_normed, of_total, *ctx.saved_tensors)
+        return of_stream if ctx.needs_input_grad[0] else None, of_stream, of_weight, None
 
 
 def forward(

@@ -8,8 +8,8 @@ the one matrix that they are; elsewhere they are copied together first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +20,19 @@ def joint_linear(x: Tensor, maps: Sequence[nn.Module]) -> Tensor:
 
     `x` is [tokens, width]. Maps that are more than linear (adapters) are called one by one.
     """
-    plain = [one for one in maps if type(one) is nn.Linear]
-    biased = {one.bias is not None for one in plain}
-    if len(plain) < len(maps) or len(biased) > 1 or torch.is_autocast_enabled(x.device.type):
+    if not are_plain(maps) or torch.is_autocast_enabled(x.device.type):
         return torch.cat([one(x) for one in maps], dim=-1)
+    plain = cast(Sequence[nn.Linear], maps)
     weights = [one.weight for one in plain]
     biases = [one.bias for one in plain if one.bias is not None]
     outputs: Tensor = _JointLinear.apply(x, len(weights), *weights, *biases)  # type: ignore[no-untyped-call]
     return outputs
+
+
+def are_plain(maps: Sequence[nn.Module]) -> bool:
+    """True for linear maps without adapters, with a bias each or none at all."""
+    linear = [one for one in maps if type(one) is nn.Linear]
+    return len(linear) == len(maps) and len({one.bias is not None for one in linear}) == 1
 
 
 class _JointLinear(torch.autograd.Function):
@@ -41,16 +46,26 @@ class _JointLinear(torch.autograd.Function):
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         (grad,) = grads
         x, *weights = ctx.saved_tensors
-        sizes = [weight.shape[0] for weight in weights]
         wanted = ctx.needs_input_grad
         of_x = grad @ joined(weights) if wanted[0] else None
-        found: list[Tensor | None] = [None] * (len(wanted) - 2)
-        count = len(weights)
-        if any(wanted[2 : 2 + count]):
-            found[:count] = (grad.T @ x).split(sizes)
-        if any(wanted[2 + count :]):
-            found[count:] = grad.sum(dim=0).split(sizes)
-        return (of_x, None, *found)
+        return (of_x, None, *gradients_of_maps(grad, lambda: x, weights, wanted[2:]))
+
+
+def gradients_of_maps(
+    of_outputs: Tensor,
+    inputs: Callable[[], Tensor],
+    weights: Sequence[Tensor],
+    wanted: Sequence[bool],
+) -> list[Tensor | None]:
+    """Gradients of the weights, then of the biases, where `wanted`; `inputs` are asked for then."""
+    sizes = [weight.shape[0] for weight in weights]
+    count = len(weights)
+    found: list[Tensor | None] = [None] * len(wanted)
+    if any(wanted[:count]):
+        found[:count] = torch.split(of_outputs.T @ inputs(), sizes)
+    if any(wanted[count:]):
+        found[count:] = torch.split(of_outputs.sum(dim=0), sizes)
+    return found
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:

@@ -37,7 +37,7 @@ from workings.training.learn import (
     pack_batch,
     update_policy,
 )
-from workings.training.optim import build_optimizer, set_learning_rate
+from workings.training.optim import configured_optimizer, set_learning_rate
 from workings.training.packing import TrainRow, pack, step_totals
 from workings.training.state import TrainerState
 from workings.training.step import policy_step
@@ -155,16 +155,7 @@ def _optimizer(
     config: SFTConfig | ExpertIterationConfig, model: nn.Module
 ) -> torch.optim.Optimizer:
     rates = config.optimizer
-    optimizer = build_optimizer(
-        model,
-        name=rates.name,
-        betas=rates.betas,
-        rmsprop_alpha=rates.rmsprop_alpha,
-        eps=rates.eps,
-        weight_decay=rates.weight_decay,
-        offload=rates.offload,
-        offload_gradients=rates.offload_gradients,
-    )
+    optimizer = configured_optimizer(model, rates)
     set_learning_rate(optimizer, rates.learning_rate)
     return optimizer
 
