@@ -42,10 +42,8 @@ def compute_weights(
     another such block, and for sharded weights, whose owner casts them.
     """
     inner = base_model(model)
-    parameters = list(inner.parameters())
-    sharded = any(hasattr(type(parameter), "full_tensor") for parameter in parameters)
-    on_gpu = any(parameter.is_cuda for parameter in parameters)
-    if dtype is None or not on_gpu or sharded or computing_dtype(model) is not None:
+    on_gpu = any(parameter.is_cuda for parameter in inner.parameters())
+    if dtype is None or not on_gpu or _is_sharded(inner) or computing_dtype(model) is not None:
         yield
         return
     with weights_in(model, dtype, widens=widens):
@@ -75,12 +73,25 @@ def computing_dtype(model: nn.Module) -> torch.dtype | None:
     return _COMPUTING.get(base_model(model))
 
 
+def copied_weights(model: nn.Module, number_bytes: int) -> list[nn.Parameter]:
+    """The weights that a block on a GPU copies to numbers of so many bytes, each once."""
+    inner = base_model(model)
+    if _is_sharded(inner):
+        return []
+    found = [owner._parameters[name] for _, owner, name in _places(inner, number_bytes)]
+    return list({id(weight): weight for weight in found if weight is not None}.values())
+
+
+def _is_sharded(inner: nn.Module) -> bool:
+    return any(hasattr(type(parameter), "full_tensor") for parameter in inner.parameters())
+
+
 Place = tuple[str, nn.Module, str]
 """The name of the module around its owner, the owner, and the weight's name there."""
 
 
-def _places(inner: Any, dtype: torch.dtype) -> list[Place]:
-    """Where the weights stand that a block replaces: wider than `dtype`, not embedding or head."""
+def _places(inner: Any, number_bytes: int) -> list[Place]:
+    """Where the weights stand that a block replaces: wider numbers, not of embedding or head."""
     ends = (inner.get_input_embeddings(), inner.get_output_embeddings())
     kept = {id(p) for module in ends if module is not None for p in module.parameters()}
     return [
@@ -90,7 +101,7 @@ def _places(inner: Any, dtype: torch.dtype) -> list[Place]:
         if parameter is not None
         and id(parameter) not in kept
         and parameter.is_floating_point()
-        and parameter.element_size() > dtype.itemsize
+        and parameter.element_size() > number_bytes
     ]
 
 
@@ -98,7 +109,7 @@ class _Copies:
     """The copies of a model's weights: made once, with memory only inside a block."""
 
     def __init__(self, inner: Any, dtype: torch.dtype) -> None:
-        self._places = _places(inner, dtype)
+        self._places = _places(inner, dtype.itemsize)
         self._made_for = _identity(inner, dtype)
         self._delivery = _Delivery()
         self._masters: dict[int, nn.Parameter] = {}

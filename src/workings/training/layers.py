@@ -91,12 +91,18 @@ def _choose_kernels(model: nn.Module, wanted: Kernels) -> tuple[Kernels, str]:
         return wanted, TITLES[wanted]
     if not next(base_model(model).parameters()).is_cuda:
         return "plain", TITLES["plain"]
-    if has_triton() and fused_supports(model):
-        return "fused", TITLES["fused"]
-    if liger_supports(model):
-        return "liger", TITLES["liger"]
+    best = best_kernels(model)
+    if best != "plain":
+        return best, TITLES[best]
     reason = "it does not know the model" if has_liger() else "liger-kernel is not installed"
     return "plain", f"{TITLES['plain']} ({reason})"
+
+
+def best_kernels(model: nn.Module) -> Kernels:
+    """The fastest kernels that know the model, on a GPU."""
+    if has_triton() and fused_supports(model):
+        return "fused"
+    return "liger" if liger_supports(model) else "plain"
 
 
 def decoder_layers(model: nn.Module) -> list[nn.Module]:

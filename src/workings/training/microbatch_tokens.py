@@ -21,16 +21,16 @@ from workings.config.expert_iteration import ExpertIterationConfig
 from workings.config.grpo import GRPOConfig
 from workings.config.sections import EngineConfig
 from workings.config.sft import SFTConfig
-from workings.models.liger import liger_supports
 from workings.models.weights import base_model
 from workings.objectives.logits_memory import usable_memory
 from workings.objectives.logprobs import HALF
 from workings.rollout.select import rows_at_once
 from workings.tracking.recorder import Recorder
 from workings.training.checkpointer import Checkpointer
+from workings.training.compute_weights import copied_weights
 from workings.training.distributed import Ranks
 from workings.training.forward import choose_layout
-from workings.training.fused.layer import fused_supports
+from workings.training.layers import best_kernels
 from workings.training.memory_estimate import (
     Activations,
     MemoryEstimate,
@@ -197,9 +197,7 @@ def is_masked(layout: Layout) -> bool:
 
 def is_fused(kernels: str, model: Any) -> bool:
     """True where the layers of a model on a GPU keep what fused kernels keep."""
-    if kernels == "auto":
-        return fused_supports(model) or liger_supports(model)
-    return kernels != "plain"
+    return (best_kernels(model) if kernels == "auto" else kernels) != "plain"
 
 
 def activations_of(
@@ -267,10 +265,6 @@ def lasting_of(
     own: list[Tensor] = [_local(parameter) for parameter in parameters]
     trained = [_local(parameter) for parameter in parameters if parameter.requires_grad]
     num_trained = sum(parameter.numel() for parameter in trained)
-    ends = (base_model(model).get_input_embeddings(), base_model(model).get_output_embeddings())
-    kept = {id(p) for module in ends if module is not None for p in module.parameters()}
-    sharded = any(hasattr(parameter, "full_tensor") for parameter in parameters)
-    copied = [p for p in parameters if id(p) not in kept and p.is_floating_point()]
     rates = config.optimizer
     gradients, state = optimizer_bytes(
         rates.name,
@@ -282,7 +276,7 @@ def lasting_of(
     )
     return MemoryEstimate(
         weights=sum(tensor.nbytes for tensor in [*own, *model.buffers()]),
-        copies=0 if sharded else sum(each * p.numel() for p in copied if p.element_size() > each),
+        copies=sum(each * p.numel() for p in copied_weights(model, each)),
         gradients=gradients,
         optimizer=state,
         reference=sum(p.nbytes for p in trained) if _has_copy(config, model) else 0,
