@@ -119,11 +119,12 @@ class _FusedLogprobs(torch.autograd.Function):
             if grad_hidden is not None:
                 torch.mm(logits, head.weight, out=grad_hidden[rows])
             if ctx.needs_input_grad[2]:
-                grad_weight = _plus(
-                    grad_weight, _product(logits.T, hidden[rows], sum_dtype(weight))
+                grad_weight = _add_product(
+                    grad_weight, logits.T, hidden[rows], sum_dtype(weight)
                 )
             if bias is not None and ctx.needs_input_grad[3]:
-                grad_bias = _plus(grad_bias, logits.sum(0, dtype=sum_dtype(bias)))
+                part = logits.sum(0, dtype=sum_dtype(bias))
+                grad_bias = part if grad_bias is None else grad_bias.add_(part)
             del logits
         if ctx.needs_input_grad[2] and grad_weight is None:
             grad_weight = torch.zeros_like(weight)
@@ -201,14 +202,19 @@ def _chunks(num_rows: int, most: int) -> list[slice]:
     return [slice(start, min(start + size, num_rows)) for start in range(0, num_rows, size)]
 
 
-def _product(left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
-    """left @ right in `dtype`; on a GPU the sums of half-precision products are not rounded."""
+def _add_product(
+    total: Tensor | None, left: Tensor, right: Tensor, dtype: torch.dtype
+) -> Tensor:
+    """total + left @ right in `dtype`, added where `total` stands.
+
+    On a GPU the sums of half-precision products are not rounded, and the product, which is as large
+    as the head itself, is never held beside the total.
+    """
     if left.is_cuda and dtype == torch.float32 and left.dtype != torch.float32:
-        return torch.mm(left, right, out_dtype=torch.float32)
-    return (left @ right).to(dtype)
-
-
-def _plus(total: Tensor | None, part: Tensor) -> Tensor:
+        if total is None:
+            return torch.mm(left, right, out_dtype=torch.float32)
+        return torch.addmm(total, left, right, out_dtype=torch.float32, out=total)
+    part = (left @ right).to(dtype)
     return part if total is None else total.add_(part)
 
 
