@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import copy
 import json
-import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from typing import Any
 
 import torch
 from grading_pairs import data_folder
-from measured import Row, document, name_of, write
+from measured import Row, command_line, document, name_of, write
 from pyarrow import parquet
 from transformers import GenerationConfig
 
@@ -358,7 +357,7 @@ def main(arguments: Sequence[str]) -> int:
     content = document(
         "engine_correctness",
         rows,
-        command=shlex.join(["python", "benchmarks/engine_correctness.py", *arguments]),
+        command=command_line("benchmarks/engine_correctness.py", arguments),
         commit=given.commit,
         device={"device": name_of(loaded.device)},
     )

@@ -10,7 +10,6 @@ rollout, sleep and wake.
 from __future__ import annotations
 
 import argparse
-import shlex
 import statistics
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from measured import RESULTS, Row, document, name_of, write
+from measured import RESULTS, Row, command_line, document, name_of, write
 from shapes import SHAPES, write_model
 
 from workings.models.load import LoadedModel, load_model
@@ -172,7 +171,7 @@ def main(arguments: Sequence[str]) -> int:
     content = document(
         "engine_refresh",
         rows,
-        command=shlex.join(["python", "benchmarks/engine_refresh.py", *arguments]),
+        command=command_line("benchmarks/engine_refresh.py", arguments),
         commit=given.commit,
         device={"device": name_of(loaded.device)},
         notes=[

@@ -251,7 +251,7 @@ def train_trl(case: Case, steps: Steps, settings: Mapping[str, Any]) -> None:
     Settings: folder, out, tuned, share (of the card, for vLLM), sleeps.
     """
     from datasets import Dataset
-    from shapes import text_of
+    from shapes import load_tokenizer, text_of
     from trl import GRPOConfig, GRPOTrainer
 
     warnings.filterwarnings("ignore", category=FutureWarning)
@@ -261,6 +261,7 @@ def train_trl(case: Case, steps: Steps, settings: Mapping[str, Any]) -> None:
         reward_funcs=even_ids,
         args=GRPOConfig(**trl_settings(case, **settings)),
         train_dataset=Dataset.from_dict({"prompt": texts}),
+        processing_class=load_tokenizer(Path(settings["folder"])),
         callbacks=[_stopping(steps)],
     )
     _book(trainer.vllm_generation, "generate", steps, "rollout")

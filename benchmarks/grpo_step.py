@@ -15,7 +15,6 @@ tokens over the whole step.
 from __future__ import annotations
 
 import argparse
-import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,7 +23,7 @@ from typing import Any, ClassVar
 
 from grpo_cases import CASES, Case
 from grpo_sides import PHASES, Step, trl_settings
-from measured import RESULTS, Row
+from measured import RESULTS, Row, command_line
 from measurement import Measurement, default_models, names_in, override, refuse_unknown
 from workers import WorkerFailed
 
@@ -194,7 +193,7 @@ def main(arguments: Sequence[str]) -> int:
     given = parser().parse_args(arguments)
     refuse_unknown(parser(), "case", given.cases, CASES)
     refuse_unknown(parser(), "side", given.sides, dict.fromkeys(SIDES))
-    command = shlex.join(["python", "benchmarks/grpo_step.py", *arguments])
+    command = command_line("benchmarks/grpo_step.py", arguments)
     measurement = StepMeasurement(given, command=command)
     try:
         measurement.run()

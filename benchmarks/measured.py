@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,27 @@ def name_of(device: torch.device) -> str:
     import torch
 
     return torch.cuda.get_device_name(device) if device.type == "cuda" else str(device)
+
+
+ELSEWHERE = ("--commit", "--out", "--output", "--budget", "--record")
+"""Options that say where the file goes and when the call ends, not what is measured."""
+
+
+def command_line(script: str, arguments: Sequence[str]) -> str:
+    """The call as one would type it again, without options that change no number.
+
+    >>> command_line("benchmarks/rollout.py", ["--cases", "main", "--out=x.json", "--budget", "9"])
+    'python benchmarks/rollout.py --cases main'
+    """
+    kept: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        if name not in ELSEWHERE:
+            kept.append(word)
+        elif not equals and name != "--record":
+            next(words, None)
+    return shlex.join(["python", script, *kept])
 
 
 def document(

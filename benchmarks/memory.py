@@ -17,14 +17,13 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from grpo_cases import Case
-from measured import RESULTS, Row
+from measured import RESULTS, Row, command_line
 from measurement import Measurement, default_models, override
 from memory_cases import CASES, MemoryCase, Outcome
 from shapes import SHAPES
@@ -140,7 +139,7 @@ def rows(case: MemoryCase, sizes: Case, outcome: Outcome) -> list[Row]:
 def main(arguments: Sequence[str]) -> int:
     """The exit code: 0, or 1 where a case failed."""
     given = parser().parse_args(arguments)
-    command = shlex.join(["python", "benchmarks/memory.py", *arguments])
+    command = command_line("benchmarks/memory.py", arguments)
     measurement = MemoryMeasurement(given, command=command)
     measurement.run()
     return int(measurement.failed)

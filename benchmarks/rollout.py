@@ -14,7 +14,6 @@ is written after every case, and rows of an earlier call on the same machine sta
 from __future__ import annotations
 
 import argparse
-import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from measured import RESULTS, Row
+from measured import RESULTS, Row, command_line
 from measurement import Measurement, default_models, names_in, refuse_unknown
 from rollout_cases import CASES, PUBLISHED, Case, chosen
 from rollout_engines import CAPTURED, Run, vllm_sampling, vllm_settings
@@ -224,7 +223,7 @@ def main(arguments: Sequence[str]) -> int:
     """The exit code: 0, or 1 where a worker failed."""
     given = parser().parse_args(arguments)
     refuse_unknown(parser(), "case", given.cases, CASES)
-    command = shlex.join(["python", "benchmarks/rollout.py", *arguments])
+    command = command_line("benchmarks/rollout.py", arguments)
     measurement = EngineMeasurement(given, command=command)
     try:
         measurement.run()

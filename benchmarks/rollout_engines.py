@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from rollout_cases import Case
+from shapes import load_tokenizer
 
 RESERVE_SECONDS = 3.0
 """Of a call that makes an engine take the largest cache it will need, and is then aborted."""
@@ -140,11 +142,11 @@ def build_engine(*, folder: str, name: str, device: str, share: float) -> tuple[
     The policy itself goes once the engine has its weights: here nothing is trained.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     dtype = torch.bfloat16 if device.startswith("cuda") else torch.float32
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).to(device).eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = load_tokenizer(Path(folder))
     if name == "paged":
         from workings.rollout.paged.engine import PagedEngine
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedTokenizerFast
 
 EOS, PAD, UNKNOWN = "<eos>", "<pad>", "<unk>"
 SPECIAL = (EOS, PAD, UNKNOWN)
@@ -135,9 +136,8 @@ def write_model(shape: Shape, folder: Path, *, seed: int = 0, device: str = "cpu
         name: _weight(name, rows, columns, generator) for name, rows, columns in weight_sizes(shape)
     }
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    _write(folder / "config.json", model_config(shape))
     _write(folder / "generation_config.json", {"eos_token_id": 0, "pad_token_id": 1})
-    _write_tokenizer(shape, folder)
+    write_tokenizer(shape, folder)
     return folder
 
 
@@ -179,9 +179,11 @@ def model_config(shape: Shape) -> dict[str, Any]:
     }
 
 
-def _write_tokenizer(shape: Shape, folder: Path) -> None:
+def write_tokenizer(shape: Shape, folder: Path) -> None:
+    """Puts the config and a tokenizer with a word for each id into the folder."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
+    _write(folder / "config.json", model_config(shape))
     words = {word: number for number, word in enumerate(SPECIAL)}
     words |= {word_of(number): number for number in range(len(SPECIAL), shape.vocabulary)}
     tokenizer = Tokenizer(models.WordLevel(words, unk_token=UNKNOWN))
@@ -197,6 +199,21 @@ def _write_tokenizer(shape: Shape, folder: Path) -> None:
         "clean_up_tokenization_spaces": False,
     }
     _write(folder / "tokenizer_config.json", settings)
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer that `write_model` wrote; `text_of` and it undo each other.
+
+    AutoTokenizer would go by the model's family, and Qwen2's class takes no words apart from its
+    own: every prompt would be empty.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    ids = tuple(range(len(SPECIAL), len(SPECIAL) + 3))
+    if (found := tuple(tokenizer(text_of(ids))["input_ids"])) != ids:
+        raise ValueError(f"{folder}: the tokenizer makes {found} of {text_of(ids)!r}, not {ids}")
+    return tokenizer
 
 
 def word_of(token_id: int) -> str:

@@ -26,14 +26,13 @@ gives (about 700 TFLOP/s of products, 3.0 TB/s); 52 % MFU is 312 ms:
 from __future__ import annotations
 
 import argparse
-import shlex
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from measured import RESULTS, Row
+from measured import RESULTS, Row, command_line
 from measurement import Measurement, names_in, override, refuse_unknown
 from training_sides import (
     DENSE_PEAK,
@@ -226,7 +225,7 @@ def main(arguments: Sequence[str]) -> int:
         from training_variants import measure_variants
 
         return measure_variants(given.variants, device=given.device, seconds=given.budget or 170.0)
-    command = shlex.join(["python", "benchmarks/training.py", *arguments])
+    command = command_line("benchmarks/training.py", arguments)
     measurement = TrainingMeasurement(given, command=command)
     measurement.run()
     for line in measurement.rows:

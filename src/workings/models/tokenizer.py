@@ -10,6 +10,9 @@ from workings.models.gguf import convert_gguf
 from workings.models.quiet import quiet_transformers
 from workings.models.source import KNOWN_MODELS, ModelSource, resolve_source
 
+PROBED_IDS = 64
+"""So many ids of the vocabulary are written out and read again."""
+
 
 class LoadedTokenizer(NamedTuple):
     """A tokenizer and the lines that say what was changed about it."""
@@ -43,10 +46,12 @@ def load_tokenizer_with_notes(
     location = source.location
     if source.kind == "gguf":
         location = str(convert_gguf(location))
-    tokenizer = _read(location, source, trust_remote_code)
+    tokenizer, found = _reading_own_words(
+        _read(location, source, trust_remote_code), location, source.name
+    )
     # Decoded text is compared and searched, so it must be what the tokens say, to the space.
     tokenizer.clean_up_tokenization_spaces = False
-    notes = []
+    notes = list(found)
     if chat_template is not None:
         tokenizer.chat_template = read_template(chat_template)
         notes.append("chat template: replaced by the configured one")
@@ -96,6 +101,46 @@ def _read(location: str, source: ModelSource, trust_remote_code: bool) -> Any:
         raise ModelError(
             f"cannot load the tokenizer of {source.name}: {error}", hint=hub_hint(source)
         ) from error
+
+
+def _reading_own_words(tokenizer: Any, location: str, name: str) -> LoadedTokenizer:
+    """The tokenizer, or the one of tokenizer.json as it stands, where the first reads no word.
+
+    transformers chooses a class by the model's family. One that splits text otherwise than
+    tokenizer.json says can leave every prompt empty, and nothing else would tell.
+
+    Raises ModelError where neither makes anything of words from the vocabulary.
+    """
+    if _reads_own_words(tokenizer):
+        return LoadedTokenizer(tokenizer, ())
+    family = type(tokenizer).__name__
+    if (Path(location) / "tokenizer.json").is_file():
+        from transformers import PreTrainedTokenizerFast
+
+        with quiet_transformers():
+            plain = PreTrainedTokenizerFast.from_pretrained(location)
+        if _reads_own_words(plain):
+            note = (
+                f"tokenizer: tokenizer.json as it stands, since {family}, which transformers takes "
+                "for this family of models, makes nothing of words from its vocabulary"
+            )
+            return LoadedTokenizer(plain, (note,))
+    raise ModelError(
+        f"the tokenizer of {name}, read as {family}, makes nothing of words from its own "
+        "vocabulary, so every prompt would be lost",
+        hint="use the tokenizer that the model was trained with",
+    )
+
+
+def _reads_own_words(tokenizer: Any) -> bool:
+    """Whether text written with its vocabulary gives ids, some of them of known tokens."""
+    special, size = set(tokenizer.all_special_ids), len(tokenizer)
+    ids = [one for one in range(0, size, max(1, size // PROBED_IDS)) if one not in special]
+    text = tokenizer.decode(ids)
+    if not text.strip():
+        return not ids
+    found = tokenizer.encode(text, add_special_tokens=False)
+    return any(one != tokenizer.unk_token_id for one in found)
 
 
 def _has_tokenizer(folder: Path) -> bool:

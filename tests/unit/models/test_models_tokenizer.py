@@ -78,3 +78,39 @@ def test_D5_a_chat_template_is_replaced_by_text_or_file(tmp_path: Path) -> None:
         assert tokenizer.apply_chat_template(turn, tokenize=False) == 'it\'s "a{b}\\"\n'
     with pytest.raises(ModelError, match="neither Jinja text"):
         load_tokenizer(str(folder), chat_template="missing.jinja")
+
+
+def word_tokenizer(folder: Path, *, family: str, known: bool = True) -> Path:
+    """A folder of a model of that family whose tokenizer knows the words w0, w1, ... alone."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {"<unk>": 0, "<eos>": 1} | {f"w{number}": 2 + number for number in range(300)}
+    backend = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    if known:
+        backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
+    backend.save(str(folder / "tokenizer.json"))
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"eos_token": "<eos>"}))
+    (folder / "config.json").write_text(json.dumps({"model_type": family}))
+    return folder
+
+
+def test_a_class_that_reads_no_word_gives_way_to_the_file(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    folder = word_tokenizer(tmp_path, family="qwen2")
+    by_family = AutoTokenizer.from_pretrained(folder)
+    assert by_family.encode("w5 w6 w77", add_special_tokens=False) == []
+    loaded = load_tokenizer_with_notes(
+        resolve_source(str(folder)), chat_template=None, trust_remote_code=False
+    )
+    assert loaded.tokenizer.encode("w5 w6 w77") == [7, 8, 79]
+    assert loaded.notes[0].startswith(
+        "tokenizer: tokenizer.json as it stands, since Qwen2Tokenizer, which transformers takes"
+    )
+
+
+def test_a_tokenizer_that_reads_none_of_its_words_is_refused(tmp_path: Path) -> None:
+    folder = word_tokenizer(tmp_path, family="llama", known=False)
+    with pytest.raises(ModelError, match="makes nothing of words from its own vocabulary"):
+        load_tokenizer(str(folder))

@@ -50,15 +50,24 @@ def test_transformers_reads_the_random_model_whole(family: str, tmp_path: Path) 
 
 
 def test_a_prompt_as_text_has_the_ids_it_was_made_of(tiny: Path) -> None:
-    from shapes import SHAPES, random_prompts, text_of
-    from transformers import AutoTokenizer
+    from shapes import SHAPES, load_tokenizer, random_prompts, text_of
 
-    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    tokenizer = load_tokenizer(tiny)
     prompts = random_prompts(SHAPES["tiny"], 5, 9, seed=1)
     assert [tuple(tokenizer(text_of(ids))["input_ids"]) for ids in prompts] == prompts
     assert tokenizer.eos_token_id == 0
     assert tokenizer.pad_token_id == 1
     assert random_prompts(SHAPES["tiny"], 5, 9, seed=2) != prompts
+
+
+@pytest.mark.parametrize("name", ["0.5B", "135M"])
+def test_every_family_has_a_tokenizer_that_reads_its_prompts(name: str, tmp_path: Path) -> None:
+    from shapes import SHAPES, load_tokenizer, random_prompts, text_of, write_tokenizer
+
+    write_tokenizer(SHAPES[name], tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    (prompt,) = random_prompts(SHAPES[name], 1, 9, seed=1)
+    assert tuple(tokenizer(text_of(prompt))["input_ids"]) == prompt
 
 
 # -------------------------------------------------------------------------------------------- cases
