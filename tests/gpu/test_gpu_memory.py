@@ -21,7 +21,7 @@ from workings.models.weights import merged_state, named_full_weights
 from workings.training.checkpointer import _plain
 from workings.training.distributed import Ranks
 from workings.training.offloaded_adamw import OffloadedAdamW
-from workings.training.optim import build_adamw, build_optimizer, set_learning_rate
+from workings.training.optim import build_optimizer, set_learning_rate
 from workings.training.packing import TrainRow, pack, step_totals
 from workings.training.step import policy_step
 from workings.training.supervised_loss import supervised_loss

@@ -119,9 +119,7 @@ class _FusedLogprobs(torch.autograd.Function):
             if grad_hidden is not None:
                 torch.mm(logits, head.weight, out=grad_hidden[rows])
             if ctx.needs_input_grad[2]:
-                grad_weight = _add_product(
-                    grad_weight, logits.T, hidden[rows], sum_dtype(weight)
-                )
+                grad_weight = _add_product(grad_weight, logits.T, hidden[rows], sum_dtype(weight))
             if bias is not None and ctx.needs_input_grad[3]:
                 part = logits.sum(0, dtype=sum_dtype(bias))
                 grad_bias = part if grad_bias is None else grad_bias.add_(part)
@@ -202,9 +200,7 @@ def _chunks(num_rows: int, most: int) -> list[slice]:
     return [slice(start, min(start + size, num_rows)) for start in range(0, num_rows, size)]
 
 
-def _add_product(
-    total: Tensor | None, left: Tensor, right: Tensor, dtype: torch.dtype
-) -> Tensor:
+def _add_product(total: Tensor | None, left: Tensor, right: Tensor, dtype: torch.dtype) -> Tensor:
     """total + left @ right in `dtype`, added where `total` stands.
 
     On a GPU the sums of half-precision products are not rounded, and the product, which is as large
