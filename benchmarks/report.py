@@ -28,6 +28,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 PICTURE = ROOT / "docs" / "images" / "quickstart.png"
 README = ROOT / "README.md"
 QUICKSTART = ROOT / "docs" / "guides" / "quickstart.md"
+INTERVALS = ROOT / "docs" / "concepts" / "intervals.md"
 ALL_RESULTS = ROOT / "docs" / "reference" / "results.md"
 NONE_YET = "Nothing has been measured yet: `benchmarks/results/` is empty."
 NO_PICTURE = "The picture is drawn from the results, and there are none yet."
@@ -46,6 +47,7 @@ ONLY_IN_FULL = frozenset(
         "grading_workers",
         "engine_refresh",
         "engine_correctness",
+        "intervals",
     }
 )
 MAIN_VERSIONS = ("python", "torch", "transformers", "workings")
@@ -68,6 +70,13 @@ def blocks(folder: Path = RESULTS) -> Blocks:
                 [file for file in files if file["benchmark"] == "quickstart"], heading="###"
             ),
             "picture": picture.replace("%s", "../images/quickstart.png"),
+        },
+        INTERVALS: {
+            "coverage": describe_all(
+                [file for file in files if file["benchmark"] == "intervals"],
+                heading="###",
+                in_full=True,
+            )
         },
         ALL_RESULTS: {"all-results": describe_all(files, heading="##", in_full=True)},
     }

@@ -7,9 +7,17 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from workings.errors import ConfigError, DataError
-from workings.evaluation.intervals import bootstrap_interval, wilson_interval
+from workings.evaluation.bootstrap import bootstrap_interval
+from workings.evaluation.intervals import (
+    difference_interval,
+    difference_p_value,
+    mean_interval,
+    wilson_interval,
+)
 
 Equality = Callable[[str, str], bool]
+IntervalMethod = Literal["score", "bootstrap"]
+"""How intervals are found: "score" by Wilson and Tango, "bootstrap" by BCa over problems."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,8 +28,8 @@ class Estimate:
         value, low, high: e.g. 0.824, 0.788, 0.855.
         num_problems: what the mean runs over.
         num_samples: samples per problem.
-        interval: how low and high were found. "wilson" also stands where all problems agree (all 0
-            or all 1): a bootstrap of equal values has no width, which is not what is known.
+        interval: how low and high were found: "wilson" where every value is 0 or 1, "effective" by
+            Wilson's interval on the effective sample size, "bootstrap" where that was asked for.
     """
 
     value: float
@@ -29,39 +37,50 @@ class Estimate:
     high: float
     num_problems: int
     num_samples: int
-    interval: Literal["wilson", "bootstrap"]
+    interval: Literal["wilson", "effective", "bootstrap"]
 
     def to_dict(self) -> dict[str, Any]:
         """The fields as they stand in summary.json."""
         return asdict(self)
 
 
-def estimate(values: Sequence[float], *, num_samples: int, seed: int) -> Estimate:
+def estimate(
+    values: Sequence[float],
+    *,
+    num_samples: int,
+    seed: int = 0,
+    method: IntervalMethod = "score",
+) -> Estimate:
     """The mean of one value per problem, in [0, 1], with its interval.
 
-    Values of 0 and 1 from single samples get Wilson's interval, everything else a bootstrap over
-    problems.
+    `seed` draws the bootstrap, where `method` asks for it; values that all agree have none.
 
-    >>> estimate([1, 1, 0, 1], num_samples=1, seed=0).interval
+    >>> estimate([1, 1, 0, 1], num_samples=1).interval
     'wilson'
+    >>> estimate([0.5, 1, 0.25, 0.75], num_samples=4).interval
+    'effective'
     """
     if not values:
         raise DataError("no problem to take a mean over", hint="were all of them dropped?")
     n, total = len(values), sum(values)
-    single = num_samples == 1 and all(value in (0, 1) for value in values)
-    if single or all(value == 0 for value in values) or all(value == 1 for value in values):
+    interval: Literal["wilson", "effective", "bootstrap"] = "effective"
+    if all(value in (0, 1) for value in values):
+        interval = "wilson"
+    if method == "bootstrap" and len(set(values)) > 1 and (num_samples > 1 or interval != "wilson"):
+        interval = "bootstrap"
+    if interval == "wilson":
         low, high = wilson_interval(round(total), n)
-        method: Literal["wilson", "bootstrap"] = "wilson"
+    elif interval == "effective":
+        low, high = mean_interval(values)
     else:
         low, high = bootstrap_interval(values, seed=seed)
-        method = "bootstrap"
     return Estimate(
         value=total / n,
         low=low,
         high=high,
         num_problems=n,
         num_samples=num_samples,
-        interval=method,
+        interval=interval,
     )
 
 
@@ -154,12 +173,13 @@ def sample_estimates(
     *,
     answers: Sequence[Sequence[str | None]] | None = None,
     equal: Equality = same_text,
-    seed: int,
+    seed: int = 0,
+    method: IntervalMethod = "score",
 ) -> dict[str, Estimate]:
     """pass@1 of single samples; avg@n, pass@k for k = 1, 2, 4, ..., n and maj@n of n samples.
 
     `correct` and `answers` are [problems][samples]; maj@n is left out without answers. Every
-    problem needs the same number of samples.
+    problem needs the same number of samples. `seed` and `method` are those of `estimate`.
     """
     sizes = sorted({len(row) for row in correct})
     if len(sizes) != 1 or sizes[0] == 0:
@@ -167,17 +187,17 @@ def sample_estimates(
     n = sizes[0]
     counts = [sum(row) for row in correct]
     if n == 1:
-        return {"pass@1": estimate(counts, num_samples=1, seed=seed)}
-    found = {f"avg@{n}": estimate([count / n for count in counts], num_samples=n, seed=seed)}
+        return {"pass@1": estimate(counts, num_samples=1, seed=seed, method=method)}
+    values = {f"avg@{n}": [count / n for count in counts]}
     for k in _powers_of_two(n):
-        values = [pass_at_k(n, count, k) for count in counts]
-        found[f"pass@{k}"] = estimate(values, num_samples=n, seed=seed)
+        values[f"pass@{k}"] = [pass_at_k(n, count, k) for count in counts]
     if answers is not None:
-        shares = [
+        values[f"maj@{n}"] = [
             maj_at_k(row, marks, equal=equal) for row, marks in zip(answers, correct, strict=True)
         ]
-        found[f"maj@{n}"] = estimate(shares, num_samples=n, seed=seed)
-    return found
+    return {
+        name: estimate(row, num_samples=n, seed=seed, method=method) for name, row in values.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +206,8 @@ class PairedDifference:
 
     Attributes:
         value_a, value_b: their means over the problems.
-        difference, low, high: b - a with the 95 % interval of a bootstrap over problems.
+        difference, low, high: b - a with its 95 % interval.
+        p_value: of "no difference", two-sided; below 0.05 where the interval leaves zero out.
         num_problems: problems that both answered.
         num_better, num_worse: problems where b is above a, and below.
     """
@@ -196,6 +217,7 @@ class PairedDifference:
     difference: float
     low: float
     high: float
+    p_value: float
     num_problems: int
     num_better: int
     num_worse: int
@@ -207,14 +229,19 @@ class PairedDifference:
 
 
 def paired_difference(
-    correct_a: Sequence[float], correct_b: Sequence[float], *, seed: int
+    correct_a: Sequence[float],
+    correct_b: Sequence[float],
+    *,
+    seed: int = 0,
+    method: IntervalMethod = "score",
 ) -> PairedDifference:
     """The difference b - a over the same problems in the same order, one value per problem.
 
     A value is 0 or 1, or a mean over samples or seeds (`pool_by_problem`). Pairing removes what
     problems have in common, so the interval is narrower than that of two separate accuracies.
+    `seed` draws the bootstrap, where `method` asks for it; the p value is always the score test's.
 
-    >>> found = paired_difference([0, 0, 1, 1] * 25, [1, 0, 1, 1] * 25, seed=0)
+    >>> found = paired_difference([0, 0, 1, 1] * 25, [1, 0, 1, 1] * 25)
     >>> found.difference, found.num_better, found.num_worse, found.is_clear
     (0.25, 25, 0, True)
     """
@@ -225,13 +252,17 @@ def paired_difference(
         )
     differences = [b - a for a, b in zip(correct_a, correct_b, strict=True)]
     n = len(differences)
-    low, high = bootstrap_interval(differences, seed=seed)
+    if method == "bootstrap" and len(set(differences)) > 1:
+        low, high = bootstrap_interval(differences, seed=seed)
+    else:
+        low, high = difference_interval(differences)
     return PairedDifference(
         value_a=sum(correct_a) / n,
         value_b=sum(correct_b) / n,
         difference=sum(differences) / n,
         low=low,
         high=high,
+        p_value=difference_p_value(differences),
         num_problems=n,
         num_better=sum(difference > 0 for difference in differences),
         num_worse=sum(difference < 0 for difference in differences),

@@ -7,16 +7,22 @@ by total_examples, aggregate_metrics and category_breakdown; the other fields ar
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from workings.errors import DataError
+from workings.evaluation.breakdowns import (
+    breakdown,
+    category_breakdown,
+    finish_breakdown,
+    shares,
+    subject_average,
+)
+from workings.evaluation.other_rows import artefact_rows, as_result_row
 from workings.evaluation.result import EvaluationResult
 from workings.evaluation.sample_metrics import answer_reward, format_reward, is_right, usable_groups
-from workings.rewards.four_classes import CATEGORIES, category
-from workings.types import Problem, Rollout, RolloutGroup
+from workings.types import Rollout, RolloutGroup
 
 RESULTS_FILE, SUMMARY_FILE = "results.jsonl", "summary.json"
 REWARD_NAMES = ("format_reward", "answer_reward", "reward")
@@ -72,20 +78,25 @@ def result_row(group: RolloutGroup, sample: int, rollout: Rollout) -> dict[str, 
 def summarise_results(
     result: EvaluationResult, *, settings: Mapping[str, object]
 ) -> dict[str, Any]:
-    """The content of summary.json. Means and shares leave samples with unusable golds out."""
+    """The content of summary.json. Means and shares leave samples with unusable golds out.
+
+    "estimates" count a sample as right where format and answer are (strict), "lenient_estimates"
+    where the answer is; these are null where the reward read no answer outside of the format.
+    "subject_average" is the unweighted mean over subjects, null where there are not two of them.
+    """
     groups = usable_groups(result.groups)
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    classes = Counter(category(rollout) for rollout in rollouts)
+    lenient = {name: one.to_dict() for name, one in result.lenient_estimates.items()}
     return {
         "total_examples": sum(len(group.rollouts) for group in result.groups),
         "aggregate_metrics": {name: result.metrics[name] for name in REWARD_NAMES},
-        "category_breakdown": {
-            name: {"count": classes[name], "percentage": 100 * classes[name] / len(rollouts)}
-            for name in CATEGORIES
-        },
+        "category_breakdown": category_breakdown(groups),
         "subject_breakdown": breakdown(groups, by=lambda problem: problem.subject),
         "level_breakdown": breakdown(groups, by=lambda problem: problem.level),
+        "subject_average": subject_average(groups),
         "estimates": {name: one.to_dict() for name, one in result.estimates.items()},
+        "lenient_estimates": lenient if grades_outside_of_the_format(settings) else None,
+        "shares": shares(groups),
+        "finish_reasons": finish_breakdown(groups),
         "metrics": dict(result.metrics),
         "dataset": result.dataset,
         "seconds": result.seconds,
@@ -93,25 +104,10 @@ def summarise_results(
     }
 
 
-def breakdown(
-    groups: Sequence[RolloutGroup], *, by: Callable[[Problem], str | None]
-) -> dict[str, dict[str, Any]]:
-    """{name: {correct, total, accuracy}} over samples, names sorted; problems without one apart."""
-    correct: Counter[str] = Counter()
-    total: Counter[str] = Counter()
-    for group in groups:
-        name = by(group.problem)
-        if name is not None:
-            correct[name] += sum(is_right(rollout) for rollout in group.rollouts)
-            total[name] += len(group.rollouts)
-    return {
-        name: {
-            "correct": correct[name],
-            "total": total[name],
-            "accuracy": correct[name] / total[name],
-        }
-        for name in sorted(total)
-    }
+def grades_outside_of_the_format(settings: Mapping[str, Any]) -> bool:
+    """Whether an answer counts whatever its format; the strict r1_zero rewards do not look."""
+    grader = settings.get("grader") or {}
+    return bool(grader.get("mode", "four_class") == "four_class")
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -127,13 +123,20 @@ def read_summary(path: Path) -> dict[str, Any]:
 
 
 def read_results(path: Path) -> list[dict[str, Any]]:
-    """The rows in `path`, a results.jsonl or the folder that holds one."""
+    """The rows in `path`, a results.jsonl or the folder that holds one.
+
+    The rows of an `eval_runs` file (.json) and of a flat results file have the same fields here.
+    """
     file = path / RESULTS_FILE if path.is_dir() else path
     if not file.is_file():
         raise DataError(f"no evaluation results at {file}", hint="workings eval writes them")
+    if file.suffix == ".json":
+        return artefact_rows(_parse(file, file.read_text(encoding="utf-8")), where=str(file))
     with file.open(encoding="utf-8") as lines:
         return [
-            _parse(file, line, number) for number, line in enumerate(lines, start=1) if line.strip()
+            as_result_row(_parse(file, line, number))
+            for number, line in enumerate(lines, start=1)
+            if line.strip()
         ]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workings.evaluation.metrics import Equality, Estimate, same_text
+from workings.evaluation.metrics import Equality, Estimate, IntervalMethod, same_text
 from workings.evaluation.sample_metrics import group_estimates, sample_metrics, usable_groups
 from workings.types import RolloutGroup
 
@@ -19,7 +20,10 @@ class EvaluationResult:
         groups: every graded group, in the order of the problems.
         metrics: means and shares over samples, and "accuracy" with "accuracy_low" and
             "accuracy_high"; names without a prefix, e.g. "avg_response_length/correct".
-        estimates: "pass@1", or "avg@8", "pass@4", "maj@8" ..., with intervals over problems.
+        estimates: "pass@1", or "avg@8", "pass@4", "maj@8" ..., with intervals over problems; a
+            sample is right where format and answer are.
+        lenient_estimates: the same where the answer alone decides. They say something else only
+            where the reward grades answers outside of the format (reward.mode=four_class).
         num_unusable: problems left out because their gold answer is unusable.
         seconds: wall-clock time of sampling and grading.
     """
@@ -28,6 +32,7 @@ class EvaluationResult:
     groups: tuple[RolloutGroup, ...]
     metrics: Mapping[str, float]
     estimates: Mapping[str, Estimate]
+    lenient_estimates: Mapping[str, Estimate]
     num_unusable: int
     seconds: float
 
@@ -55,10 +60,13 @@ def summarise(
     seed: int,
     equal: Equality = same_text,
     seconds: float = 0.0,
+    method: IntervalMethod = "score",
 ) -> EvaluationResult:
-    """The result of graded groups. `seed` draws the bootstrap."""
+    """The result of graded groups; `seed` draws the bootstrap, where `method` asks for it."""
     usable = usable_groups(groups)
-    estimates = group_estimates(usable, equal=equal, seed=seed)
+    # Both counts of majority votes ask about the same answers, and a grader takes its time.
+    equal = functools.cache(equal)
+    estimates = group_estimates(usable, equal=equal, seed=seed, method=method)
     accuracy = next(iter(estimates.values()))
     metrics = {
         "accuracy": accuracy.value,
@@ -72,6 +80,9 @@ def summarise(
         groups=tuple(groups),
         metrics=metrics,
         estimates=estimates,
+        lenient_estimates=group_estimates(
+            usable, equal=equal, seed=seed, method=method, lenient=True
+        ),
         num_unusable=len(groups) - len(usable),
         seconds=seconds,
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from workings.errors import DataError
-from workings.evaluation.metrics import Equality, Estimate, sample_estimates
+from workings.evaluation.metrics import Equality, Estimate, IntervalMethod, sample_estimates
 from workings.rewards.four_classes import CATEGORIES, answer_right, category, format_right
 from workings.types import Rollout, RolloutGroup, Verdict
 
@@ -44,24 +44,35 @@ def usable_groups(groups: Sequence[RolloutGroup]) -> list[RolloutGroup]:
     return usable
 
 
-def correctness(groups: Sequence[RolloutGroup]) -> list[list[bool]]:
-    """[problems][samples]: whether format and answer are both right (class 11)."""
-    return [[is_right(rollout) for rollout in group.rollouts] for group in groups]
-
-
 def is_right(rollout: Rollout) -> bool:
     """True where the sample counts as right: format and answer both are."""
     return format_right(rollout) and answer_right(rollout)
 
 
+def correctness(
+    groups: Sequence[RolloutGroup], *, by: Callable[[Rollout], bool] = is_right
+) -> list[list[bool]]:
+    """[problems][samples]: whether each is right, by format and answer (class 11) if not told."""
+    return [[by(rollout) for rollout in group.rollouts] for group in groups]
+
+
 def group_estimates(
-    groups: Sequence[RolloutGroup], *, equal: Equality, seed: int
+    groups: Sequence[RolloutGroup],
+    *,
+    equal: Equality,
+    seed: int = 0,
+    method: IntervalMethod = "score",
+    lenient: bool = False,
 ) -> dict[str, Estimate]:
-    """pass@1, or avg@n, pass@k and maj@n of usable groups, each with its interval."""
+    """pass@1, or avg@n, pass@k and maj@n of usable groups, each with its interval.
+
+    `lenient` counts right answers whatever their format.
+    """
     answers = [[_voted(rollout) for rollout in group.rollouts] for group in groups]
     graded = any(rollout.grade is not None for group in groups for rollout in group.rollouts)
+    right = correctness(groups, by=answer_right if lenient else is_right)
     return sample_estimates(
-        correctness(groups), answers=answers if graded else None, equal=equal, seed=seed
+        right, answers=answers if graded else None, equal=equal, seed=seed, method=method
     )
 
 

@@ -1,4 +1,8 @@
-"""`metrics_summary.csv`: every evaluation of a folder tree in one table, and a pivot of it."""
+"""`metrics_summary.csv`: every evaluation of a folder tree in one table, and pivots of it.
+
+Strict accuracy (format and answer) and lenient accuracy (the answer alone) have columns of their
+own, and so have the shares of samples that are no accuracy.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from workings.errors import DataError
+from workings.evaluation.headlines import headline_averages
+from workings.evaluation.metrics import Estimate
 from workings.evaluation.reports import REWARD_NAMES, SUMMARY_FILE, read_summary
 
-SUMMARY_CSV, PIVOT_CSV = "metrics_summary.csv", "metrics_summary_by_model.csv"
+SUMMARY_CSV = "metrics_summary.csv"
+PIVOT_CSV = "metrics_summary_by_model.csv"
+SETTING_PIVOT_CSV = "metrics_summary_by_setting.csv"
+SHARES = ("format_accuracy", "truncation_rate", "no_answer_rate", "timeout_rate")
 COLUMNS = (
     "folder",
     "dataset",
@@ -23,21 +32,30 @@ COLUMNS = (
     "accuracy",
     "low",
     "high",
+    "lenient_accuracy",
+    "lenient_low",
+    "lenient_high",
     *REWARD_NAMES,
-    "truncation_rate",
+    *SHARES,
     "avg_response_length",
 )
 
 
 def write_metrics_summary(tree: Path) -> tuple[Path, Path]:
-    """The two tables written into `tree`: one row per summary, and accuracy by model and data set.
+    """The table written into `tree`, one row per summary, and its pivot by model.
 
-    Files without the added fields (earlier programs wrote them) leave those cells empty.
+    The pivots give the strict accuracy with its interval: by model, a line is a model with a
+    setting and has a column for each data set and for the headline averages; by setting, in
+    `metrics_summary_by_setting.csv` beside it, a line is a data set with a setting and has a column
+    for each model. Files without the added fields (earlier programs wrote them) leave those cells
+    empty.
     """
     rows = summary_rows(tree)
     _write(tree / SUMMARY_CSV, COLUMNS, rows)
     headers, pivoted = pivot(rows)
     _write(tree / PIVOT_CSV, headers, pivoted)
+    headers, pivoted = pivot_by_setting(rows)
+    _write(tree / SETTING_PIVOT_CSV, headers, pivoted)
     return tree / SUMMARY_CSV, tree / PIVOT_CSV
 
 
@@ -52,27 +70,68 @@ def summary_rows(tree: Path) -> list[dict[str, Any]]:
 def pivot(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, Any]]]:
     """The column names and rows of accuracy by (model, setting) and data set, with intervals.
 
-    Raises DataError where two evaluations would share a cell, because one would hide the other.
+    Behind the data sets stand the averages of `headline_averages`, in the lines that have all that
+    goes into them. Raises DataError where two evaluations would share a cell, because one would
+    hide the other.
     """
-    data_sets = sorted({row["dataset"] for row in rows})
-    columns = [f"{name}{part}" for name in data_sets for part in ("", "_low", "_high")]
-    table: dict[tuple[str, str], dict[str, Any]] = {}
+    headers, lines = _spread(rows, lines=("model", "setting"), columns="dataset")
+    titles: dict[str, None] = {}
+    for line in lines:
+        estimates = {
+            row["dataset"]: _estimate(row)
+            for row in rows
+            if (row["model"], row["setting"]) == (line["model"], line["setting"])
+            and row["low"] != ""
+        }
+        for title, average in headline_averages(estimates).items():
+            # A mean over other data sets in every line would put unlike numbers below each other.
+            if title == "avg" and len(average.data_sets) < len({row["dataset"] for row in rows}):
+                continue
+            titles[title] = None
+            line |= _cells(title, average.value, average.low, average.high)
+    return [*headers, *(name for title in titles for name in _cells(title, 0, 0, 0))], lines
+
+
+def pivot_by_setting(
+    rows: Sequence[Mapping[str, Any]],
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """The column names and rows of accuracy by (data set, setting) and model, with intervals."""
+    return _spread(rows, lines=("dataset", "setting"), columns="model")
+
+
+def _spread(
+    rows: Sequence[Mapping[str, Any]], *, lines: tuple[str, str], columns: str
+) -> tuple[list[str], list[dict[str, Any]]]:
+    """One line for each pair of values of `lines`, one column for each value of `columns`."""
+    names = sorted({row[columns] for row in rows})
+    table: dict[tuple[str, ...], dict[str, Any]] = {}
     for row in rows:
-        line = table.setdefault(
-            (row["model"], row["setting"]), {"model": row["model"], "setting": row["setting"]}
-        )
-        if row["dataset"] in line:
+        key = tuple(row[name] for name in lines)
+        line = table.setdefault(key, dict(zip(lines, key, strict=True)))
+        if row[columns] in line:
             raise DataError(
                 f"two evaluations of {row['model']!r} on {row['dataset']!r} with the setting "
                 f"{row['setting']!r}; {row['folder']!r} is the second",
                 hint="summarise the folders one by one",
             )
-        line |= {
-            row["dataset"]: row["accuracy"],
-            f"{row['dataset']}_low": row["low"],
-            f"{row['dataset']}_high": row["high"],
-        }
-    return ["model", "setting", *columns], [table[key] for key in sorted(table)]
+        line |= _cells(row[columns], row["accuracy"], row["low"], row["high"])
+    headers = [name for column in names for name in _cells(column, 0, 0, 0)]
+    return [*lines, *headers], [table[key] for key in sorted(table)]
+
+
+def _cells(name: str, value: Any, low: Any, high: Any) -> dict[str, Any]:
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def _estimate(row: Mapping[str, Any]) -> Estimate:
+    return Estimate(
+        value=row["accuracy"],
+        low=row["low"],
+        high=row["high"],
+        num_problems=row["num_problems"],
+        num_samples=row["num_samples"],
+        interval="effective",
+    )
 
 
 def _row(file: Path, tree: Path) -> dict[str, Any]:
@@ -81,6 +140,7 @@ def _row(file: Path, tree: Path) -> dict[str, Any]:
     estimates: dict[str, dict[str, Any]] = summary.get("estimates", {})
     name = next(iter(estimates), "")
     headline = estimates.get(name, {})
+    lenient = (summary.get("lenient_estimates") or {}).get(name, {})
     folder = file.parent.relative_to(tree)
     aggregate = summary["aggregate_metrics"]
     return {
@@ -95,8 +155,11 @@ def _row(file: Path, tree: Path) -> dict[str, Any]:
         "accuracy": headline.get("value", aggregate.get("reward", "")),
         "low": headline.get("low", ""),
         "high": headline.get("high", ""),
+        "lenient_accuracy": lenient.get("value", ""),
+        "lenient_low": lenient.get("low", ""),
+        "lenient_high": lenient.get("high", ""),
         **{reward: aggregate.get(reward, "") for reward in REWARD_NAMES},
-        "truncation_rate": metrics.get("truncation_rate", ""),
+        **{share: metrics.get(share, "") for share in SHARES},
         "avg_response_length": metrics.get("avg_response_length/total", ""),
     }
 

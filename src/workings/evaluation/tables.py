@@ -76,8 +76,8 @@ def format_difference(difference: PairedDifference) -> str:
     """A paired difference in points, and whether it is clear.
 
     >>> from workings.evaluation.metrics import paired_difference
-    >>> format_difference(paired_difference([0, 0, 1, 1] * 25, [1, 0, 1, 1] * 25, seed=0))
-    '+25.0 points [+17.0, +34.0] over 100 problems (25 better, 0 worse): clear'
+    >>> format_difference(paired_difference([0, 0, 1, 1] * 25, [1, 0, 1, 1] * 25))
+    '+25.0 points [+17.5, +34.3] over 100 problems (25 better, 0 worse): clear'
     """
     low, high = 100 * difference.low, 100 * difference.high
     return (
@@ -85,35 +85,6 @@ def format_difference(difference: PairedDifference) -> str:
         f"{difference.num_problems} problems ({difference.num_better} better, "
         f"{difference.num_worse} worse): {'clear' if difference.is_clear else 'not clear'}"
     )
-
-
-def evaluation_table(results: Sequence[EvaluationResult]) -> str:
-    """One row per data set, the strict accuracy and the answer's alone side by side."""
-    headers = ["data set", "estimate", "right (format and answer), 95 % interval", "answer alone"]
-    headers += ["format", "truncated", "no answer", "tokens", "time"]
-    rows = [
-        [
-            result.dataset,
-            next(iter(result.estimates)),
-            format_estimate(result.accuracy),
-            _percent(result.metrics["answer_accuracy"]),
-            _percent(result.metrics["format_accuracy"]),
-            _percent(result.metrics["truncation_rate"]),
-            _percent(result.metrics.get("no_answer_rate")),
-            f"{result.metrics['avg_response_length/total']:.0f}",
-            format_duration(result.seconds),
-        ]
-        for result in results
-    ]
-    return text_table(headers, rows)
-
-
-def estimates_table(result: EvaluationResult) -> str:
-    """avg@n, pass@k and maj@n of one data set with their intervals."""
-    rows = [
-        [name, format_share(one.value, one.low, one.high)] for name, one in result.estimates.items()
-    ]
-    return text_table([result.dataset, "95 % interval"], rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

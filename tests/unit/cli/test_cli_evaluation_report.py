@@ -12,8 +12,14 @@ from workings.types import Grade, Problem, Prompt, Rollout, RolloutGroup, Verdic
 RIGHT, FORMAT_ONLY, ANSWER_ONLY, NEITHER = (1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)
 
 
-def _group(number: int, *marks: tuple[float, float], unusable: bool = False) -> RolloutGroup:
-    problem = Problem(id=f"p/{number}", question="q", answer="a")
+def _group(
+    number: int,
+    *marks: tuple[float, float],
+    unusable: bool = False,
+    subject: str | None = None,
+    level: str | None = None,
+) -> RolloutGroup:
+    problem = Problem(id=f"p/{number}", question="q", answer="a", subject=subject, level=level)
     return RolloutGroup(
         prompt=Prompt(problem=problem, ids=(1,), text="q"),
         rollouts=tuple(
@@ -43,12 +49,13 @@ def _summary(groups: list[RolloutGroup], mode: str, name: str = "sums") -> dict[
 def test_four_class_shows_both_accuracies_side_by_side() -> None:
     groups = [_group(n, m) for n, m in enumerate((RIGHT, FORMAT_ONLY, ANSWER_ONLY, ANSWER_ONLY))]
     blocks = evaluation_report([_summary(groups, "four_class")]).split("\n\n")
-    accuracy, classes, remarks = (block.splitlines() for block in blocks)
+    accuracy, shares, classes, remarks = (block.splitlines() for block in blocks)
     assert accuracy[0].split("  ")[:2] == ["data set", "estimate"]
-    assert "strict accuracy, 95 % interval  answer alone  format  truncated" in accuracy[0]
+    assert "strict accuracy, 95 % interval  answer alone, 95 % interval" in accuracy[0]
     assert " ".join(accuracy[2].split()) == (
-        "sums pass@1 1/4 25.0 % [4.6, 69.9] 75.0 % 50.0 % 0.0 % 0.0 % 2.0 1:15"
+        "sums pass@1 1/4 25.0 % [4.6, 69.9] 3/4 75.0 % [30.1, 95.4] 1:15"
     )
+    assert " ".join(shares[2].split()) == "sums 50.0 % 0.0 % 0.0 % 25.0 % 100.0 % 0.0 % 2.0"
     assert " ".join(classes[0].split()) == (
         "samples by class format and answer right format only neither answer only"
     )
@@ -58,18 +65,58 @@ def test_four_class_shows_both_accuracies_side_by_side() -> None:
 
 def test_strict_leaves_the_lenient_column_open() -> None:
     text = evaluation_report([_summary([_group(0, RIGHT), _group(1, NEITHER)], "strict")])
-    accuracy, classes = text.splitlines()[2], text.splitlines()[6]
+    accuracy, _, classes, remark = (block.splitlines()[-1] for block in text.split("\n\n")[:4])
     assert accuracy.split()[:6] == ["sums", "pass@1", "1/2", "50.0", "%", "[9.5,"]
     assert accuracy.split()[7] == "-"
     assert classes.split()[-1] == "-"
     assert '"-": the strict reward reads no answer outside of the format' in text
+    assert "reward.mode=four_class" in text
+    assert remark
 
 
 def test_several_samples_get_a_table_of_estimates() -> None:
-    groups = [_group(0, RIGHT, NEITHER), _group(1, NEITHER, NEITHER)]
+    groups = [_group(0, RIGHT, ANSWER_ONLY), _group(1, NEITHER, NEITHER)]
     text = evaluation_report([_summary(groups, "four_class")])
-    names = [line.split()[0] for line in text.split("\n\n")[2].splitlines()]
-    assert names == ["sums", "------", "avg@2", "pass@1", "pass@2", "maj@2"]
+    lines = text.split("\n\n")[3].splitlines()
+    assert [line.split()[0] for line in lines] == [
+        *("sums", "------", "avg@2", "pass@1", "pass@2", "maj@2"),
+    ]
+    assert [cell.split()[0] for cell in lines[2].split("  ")[1:] if cell] == ["25.0", "50.0"]
+
+
+def test_subjects_and_levels_have_their_intervals() -> None:
+    groups = [
+        _group(number, mark, subject=subject, level="Level 1")
+        for number, (mark, subject) in enumerate(
+            [(RIGHT, "Algebra"), (NEITHER, "Algebra"), (RIGHT, "Geometry")]
+        )
+    ]
+    text = evaluation_report([_summary(groups, "strict")])
+    table = next(block for block in text.split("\n\n") if block.startswith("sums by subject"))
+    assert [" ".join(line.split()) for line in table.splitlines()[2:]] == [
+        "Algebra 2 1/2 50.0 % [9.5, 90.5]",
+        "Geometry 1 1/1 100.0 % [20.7, 100.0]",
+        "unweighted mean of 2 75.0 % [30.4, 95.3]",
+    ]
+    assert "by level" not in text
+
+
+def test_several_data_sets_get_their_mean() -> None:
+    summaries = [
+        _summary([_group(0, RIGHT)], "four_class", "one"),
+        _summary([_group(0, ANSWER_ONLY)], "four_class", "two"),
+    ]
+    row = next(line for line in evaluation_report(summaries).splitlines() if "avg of 2" in line)
+    assert [part for part in row.split() if part.endswith(".0")][:2] == ["50.0", "100.0"]
+
+
+def test_summaries_of_earlier_versions_can_be_shown() -> None:
+    summary = _summary([_group(0, RIGHT), _group(1, NEITHER)], "four_class")
+    for name in ("lenient_estimates", "finish_reasons", "shares"):
+        del summary[name]
+    accuracy, shares = evaluation_report([summary]).split("\n\n")[:2]
+    assert accuracy.splitlines()[2].split()[7] == "-"
+    assert shares.splitlines()[2].split()[-3:-1] == ["-", "-"]
 
 
 def test_unusable_golds_are_named() -> None:

@@ -16,7 +16,7 @@ from grade_files import NONE, RIGHT, ROWS, VERDICTS, WRONG, records, verdicts, w
 from workings.cli.commands import grade as command
 from workings.cli.grade.tally import MOST_NAMES
 from workings.cli.main import main
-from workings.evaluation.intervals import bootstrap_interval, wilson_interval
+from workings.evaluation.intervals import mean_interval, wilson_interval
 from workings.tracking.rollouts import write_groups
 from workings.types import Grade, Problem, Prompt, Rollout, RolloutGroup, Verdict
 
@@ -134,7 +134,7 @@ def test_several_responses_to_a_row(tmp_path: Path, capsys: Captured) -> None:
     accuracy = _summary(file)["accuracy"]
     means = [2 / 3, 0.0, 0.5]
     assert accuracy["value"] == pytest.approx(sum(means) / 3, abs=1e-12)
-    assert (accuracy["low"], accuracy["high"]) == bootstrap_interval(means, seed=0)
+    assert (accuracy["low"], accuracy["high"]) == mean_interval(means)
     assert (accuracy["correct"], accuracy["of"], accuracy["problems"]) == (3, 6, 3)
     assert "3 of 6 responses to 3 problems, mean and interval" in capsys.readouterr().out
 
@@ -148,7 +148,7 @@ def test_rows_of_one_problem_wherever_they_stand(tmp_path: Path) -> None:
     assert _grade(file) == 0
     accuracy = _summary(file)["accuracy"]
     assert (accuracy["problems"], accuracy["value"]) == (2, 0.75)
-    assert accuracy["interval"] == "bootstrap over problems"
+    assert accuracy["interval"] == "effective"
 
 
 def test_the_rollouts_of_a_run(tmp_path: Path) -> None:

@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from workings.errors import DataError
-from workings.evaluation.compare import compare_folders, compare_results
+from workings.evaluation.compare import (
+    compare_by_problem,
+    compare_folders,
+    compare_results,
+    holm,
+)
 from workings.evaluation.reports import write_results
 from workings.evaluation.result import summarise
 
@@ -52,9 +57,40 @@ def test_other_problems_are_refused(make_group) -> None:
     with pytest.raises(DataError) as caught:
         compare_results([first], [second])
     assert str(caught.value) == (
-        "the two evaluations answered other problems: 1 only in the first, 1 only in the second, "
-        "'a' for one\n\nhint: evaluate both on the same data set with the same limit"
+        "the two evaluations answered other problems: 1 ('a') only in the first; 1 ('c') only in "
+        "the second; 1 in both\n\nhint: evaluate both on the same data set with the same limit"
     )
+
+
+def test_problems_of_one_side_are_counted_and_named() -> None:
+    first = {f"p/{number}": 1.0 for number in range(20)}
+    second = dict.fromkeys(list(first)[:12], 0.0)
+    with pytest.raises(DataError) as caught:
+        compare_by_problem(first, second, names=("base", "tuned"))
+    assert caught.value.message == (
+        "the two evaluations answered other problems: 8 ('p/12', 'p/13', 'p/14', 'p/15', 'p/16' "
+        "and 3 more) only in base; 12 in both"
+    )
+
+
+def test_holm_by_its_definition() -> None:
+    """The least p of the ordered list that still rejects, found by trying levels."""
+    p_values = [0.004, 0.2, 0.011, 0.03, 0.03]
+
+    def rejected(level: float) -> set[int]:
+        found = set()
+        for rank, index in enumerate(sorted(range(5), key=lambda i: p_values[i])):
+            if p_values[index] > level / (5 - rank):
+                break
+            found.add(index)
+        return found
+
+    for index, corrected in enumerate(holm(p_values)):
+        assert index in rejected(corrected + 1e-9)
+        assert index not in rejected(corrected - 1e-9)
+    assert holm([0.03]) == [0.03]
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
 
 
 def test_a_problem_that_occurs_twice_is_refused(make_group) -> None:

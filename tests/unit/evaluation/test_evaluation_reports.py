@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workings.errors import DataError
+from workings.evaluation.intervals import mean_interval, wilson_interval
 from workings.evaluation.reports import read_results, read_summary, summarise_results, write_results
 from workings.evaluation.result import summarise
 
@@ -67,11 +68,15 @@ def test_the_summary_holds_every_field_of_the_schema(tmp_path: Path, result) -> 
         "category_3_format0_answer0": {"count": 1, "percentage": 25.0},
         "category_4_format0_answer1": {"count": 1, "percentage": 25.0},
     }
-    assert summary["subject_breakdown"] == {
-        "Algebra": {"correct": 1, "total": 2, "accuracy": 0.5},
-        "Geometry": {"correct": 0, "total": 2, "accuracy": 0.0},
-    }
-    assert summary["level_breakdown"] == {"Level 1": {"correct": 1, "total": 4, "accuracy": 0.25}}
+    subjects, levels = summary["subject_breakdown"], summary["level_breakdown"]
+    counts = {name: (one["correct"], one["total"]) for name, one in (subjects | levels).items()}
+    assert counts == {"Algebra": (1, 2), "Geometry": (0, 2), "Level 1": (1, 4)}
+    assert [one["accuracy"] for one in subjects.values()] == [0.5, 0.0]
+    assert (subjects["Geometry"]["low"], subjects["Geometry"]["high"]) == wilson_interval(0, 1)
+    assert summary["subject_average"]["value"] == 0.25
+    level = levels["Level 1"]
+    assert (level["accuracy"], level["num_problems"]) == (0.25, 2)
+    assert (level["low"], level["high"]) == mean_interval([0.5, 0.0])
     estimate = summary["estimates"]["avg@2"]
     assert (estimate["value"], estimate["num_problems"], estimate["num_samples"]) == (0.25, 2, 2)
     assert estimate["low"] <= 0.25 <= estimate["high"]
@@ -79,6 +84,41 @@ def test_the_summary_holds_every_field_of_the_schema(tmp_path: Path, result) -> 
     assert summary["settings"] == SETTINGS
     assert summary["metrics"]["num_unusable"] == 1.0
     assert (summary["dataset"], summary["seconds"]) == ("math", 1.5)
+
+
+def test_strict_and_lenient_stand_apart(result) -> None:
+    four_class = summarise_results(result, settings={"grader": {"mode": "four_class"}})
+    assert four_class["estimates"]["avg@2"]["value"] == 0.25
+    assert four_class["lenient_estimates"]["avg@2"]["value"] == 0.5
+    assert four_class["lenient_estimates"].keys() == four_class["estimates"].keys()
+    strict = summarise_results(result, settings={"grader": {"mode": "strict"}})
+    assert strict["lenient_estimates"] is None
+    assert strict["estimates"] == four_class["estimates"]
+
+
+def test_shares_and_finish_reasons_are_apart_from_accuracy(make_group) -> None:
+    groups = [
+        make_group("a", "11", "00", extracted=["4", None], finish_reasons=["eos", "length"]),
+        make_group("b", "10", "00", extracted=["5", None], finish_reasons=["stop", "length"]),
+    ]
+    summary = summarise_results(summarise(groups, dataset="p", seed=0), settings={})
+    assert summary["finish_reasons"] == {
+        "eos": {"count": 1, "percentage": 25.0},
+        "stop": {"count": 1, "percentage": 25.0},
+        "length": {"count": 2, "percentage": 50.0},
+    }
+    shares = summary["shares"]
+    assert {name: one["value"] for name, one in shares.items()} == {
+        "format": 0.5,
+        "truncated": 0.5,
+        "no_answer": 0.5,
+        "undecided": 0.0,
+        "refused": 0.0,
+        "timeout": 0.0,
+        "internal_error": 0.0,
+    }
+    assert (shares["format"]["low"], shares["format"]["high"]) == mean_interval([0.5, 0.5])
+    assert (shares["timeout"]["low"], shares["timeout"]["high"]) == wilson_interval(0, 2)
 
 
 @given(st.lists(st.sampled_from(["11", "10", "00", "01"]), min_size=1, max_size=40))
@@ -94,6 +134,7 @@ def test_problems_without_subject_make_no_breakdown(tmp_path: Path, make_result)
     summary = read_summary(write_results(tmp_path, make_result(3, 4), settings={}))
     assert summary["subject_breakdown"] == {}
     assert summary["level_breakdown"] == {}
+    assert summary["subject_average"] is None
 
 
 def test_writing_again_replaces_both_files(tmp_path: Path, make_result) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from workings.errors import DataError
+from workings.evaluation.headlines import MATHEMATICS
 from workings.evaluation.reports import write_results
-from workings.evaluation.summary_tables import summary_rows, write_metrics_summary
+from workings.evaluation.result import summarise
+from workings.evaluation.summary_tables import pivot, summary_rows, write_metrics_summary
 
 
 def settings(model: str, temperature: float) -> dict[str, object]:
@@ -17,7 +19,7 @@ def settings(model: str, temperature: float) -> dict[str, object]:
     return {"model": model, "template": "r1_zero", "sampling": sampling, "seed": 0}
 
 
-def test_a_tree_becomes_one_table_and_one_pivot(tmp_path: Path, make_result) -> None:
+def test_a_tree_becomes_one_table_and_its_pivots(tmp_path: Path, make_result) -> None:
     for model, right in [("base", 2), ("trained", 7)]:
         for temperature in (0.0, 1.0):
             folder = tmp_path / model / f"T{temperature}"
@@ -45,8 +47,45 @@ def test_a_tree_becomes_one_table_and_one_pivot(tmp_path: Path, make_result) -> 
         ("trained", "0.875", "0.875"),
     ]
     assert float(lines[0]["gsm8k_low"]) < 0.25
+    assert lines[0]["avg"] == "0.25"
+    assert float(lines[0]["gsm8k_low"]) < float(lines[0]["avg_low"]) < 0.25
+    with (tmp_path / "metrics_summary_by_setting.csv").open(newline="") as file:
+        by_setting = list(csv.DictReader(file))
+    assert [(line["dataset"], line["base"], line["trained"]) for line in by_setting] == [
+        ("gsm8k", "0.25", "0.875"),
+        ("gsm8k", "0.25", "0.875"),
+        ("math500", "0.25", "0.875"),
+        ("math500", "0.25", "0.875"),
+    ]
+    assert float(by_setting[0]["trained_high"]) > 0.875
     write_metrics_summary(tmp_path)
     assert len(summary_rows(tmp_path)) == 8
+
+
+def test_strict_and_lenient_have_columns_of_their_own(tmp_path: Path, make_group) -> None:
+    result = summarise([make_group("a", "11"), make_group("b", "01")], dataset="sums", seed=0)
+    write_results(tmp_path, result, settings={"grader": {"mode": "four_class"}})
+    (row,) = summary_rows(tmp_path)
+    assert (row["accuracy"], row["lenient_accuracy"]) == (0.5, 1.0)
+    assert row["lenient_low"] < 1.0 == row["lenient_high"]
+    assert (row["format_accuracy"], row["no_answer_rate"], row["timeout_rate"]) == (0.5, 0.0, 0.0)
+    write_results(tmp_path, result, settings={"grader": {"mode": "strict"}})
+    (row,) = summary_rows(tmp_path)
+    assert (row["accuracy"], row["lenient_accuracy"]) == (0.5, "")
+
+
+def test_averages_stand_in_complete_lines_only(tmp_path: Path, make_result) -> None:
+    for name in MATHEMATICS:
+        write_results(tmp_path / "whole", make_result(1, 4, dataset=name), settings={"model": "w"})
+    for name in MATHEMATICS[:2]:
+        write_results(tmp_path / "part", make_result(1, 4, dataset=name), settings={"model": "p"})
+    headers, (part, whole) = pivot(summary_rows(tmp_path))
+    assert headers[-3:] == [
+        *("mathematics avg", "mathematics avg_low", "mathematics avg_high"),
+    ]
+    assert whole["mathematics avg"] == 0.25
+    assert "mathematics avg" not in part
+    assert "avg" not in headers
 
 
 def test_earlier_files_take_model_and_setting_from_their_folders(tmp_path: Path) -> None:

@@ -5,15 +5,7 @@ from __future__ import annotations
 import doctest
 
 from workings.evaluation import tables
-from workings.evaluation.result import summarise
-from workings.evaluation.tables import (
-    estimates_table,
-    evaluation_table,
-    format_accuracy,
-    stage_of,
-    stages_table,
-    text_table,
-)
+from workings.evaluation.tables import format_accuracy, stage_of, stages_table, text_table
 
 
 def test_doctests() -> None:
@@ -42,33 +34,3 @@ def test_stages_side_by_side(make_result) -> None:
         "SFT    126/200  63.0 % [56.1, 69.4]  100.0 %          4.0      1:35\n"
         "GRPO   148/200  74.0 % [67.5, 79.6]  100.0 %          4.0     12:12"
     )
-
-
-def test_data_sets_with_strict_and_lenient_side_by_side(make_group) -> None:
-    groups = [make_group("a", "11"), make_group("b", "01"), make_group("c", "00", extracted=[None])]
-    result = summarise(groups, dataset="sums", seed=0, seconds=75.0)
-    header, _, row = evaluation_table([result]).splitlines()
-    assert "right (format and answer), 95 % interval" in header
-    assert "answer alone" in header
-    cells = row.split("  ")
-    assert [cell.strip() for cell in cells if cell.strip()] == [
-        "sums",
-        "pass@1",
-        "1/3",
-        "33.3 % [6.1, 79.2]",
-        "66.7 %",
-        "33.3 %",
-        "0.0 %",
-        "33.3 %",
-        "4",
-        "1:15",
-    ]
-
-
-def test_estimates_of_several_samples(make_group) -> None:
-    result = summarise(
-        [make_group("a", "11", "10"), make_group("b", "11", "11")], dataset="sums", seed=0
-    )
-    lines = estimates_table(result).splitlines()
-    assert lines[0].split() == ["sums", "95", "%", "interval"]
-    assert [line.split()[0] for line in lines[2:]] == ["avg@2", "pass@1", "pass@2", "maj@2"]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from workings.cli.grade.columns import Columns
-from workings.evaluation.intervals import bootstrap_interval, wilson_interval
+from workings.evaluation.intervals import mean_interval, wilson_interval
 from workings.types import Verdict
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class Tally:
         """Responses that are right among those that can be: bad golds and bad rows are left out.
 
         With several responses to a problem it is the mean over problems of the share of each, and
-        the interval a bootstrap over problems.
+        so is the interval: `mean_interval`.
         """
         import numpy as np
 
@@ -120,8 +120,8 @@ class Tally:
             value, kind = counted["correct"] / len(right), "wilson"
         else:
             means = np.bincount(group, weights=right) / np.bincount(group)
-            low, high = bootstrap_interval(means, seed=0)  # type: ignore[arg-type]
-            value, kind = float(means.mean()), "bootstrap over problems"
+            low, high = mean_interval(means)  # type: ignore[arg-type]
+            value, kind = float(means.mean()), "effective"
         counted["problems"] = len(found)
         return {**counted, "value": value, "low": low, "high": high, "interval": kind}
 
