@@ -3,6 +3,8 @@
     WorkingsError
     ├── ConfigError            a setting is unknown, contradicts another, or cannot work here
     ├── DataError              a file, column, row or gold answer is not usable
+    │   ├── Forbidden          a path leads out of the folder that may be looked at
+    │   └── NotFound           nothing is at a path
     ├── TemplateError          a prompt template or chat template cannot render what it was given
     ├── ModelError             a model folder, adapter or tokenizer is not usable
     ├── EngineError            sampling failed, or the engine does not support what was asked
@@ -41,6 +43,14 @@ class ConfigError(WorkingsError):
 
 class DataError(WorkingsError):
     """A file, column, row or gold answer is not usable."""
+
+
+class Forbidden(DataError):
+    """A path leads out of the folder that may be looked at, by `..`, from the root or by a link."""
+
+
+class NotFound(DataError):
+    """Nothing of the kind that was asked for is at a path."""
 
 
 class TemplateError(WorkingsError):

@@ -1,0 +1,210 @@
+"""Curves of several runs in one chart, smoothed, as Vega-Lite specifications with their data."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workings.config.sources import read_yaml
+from workings.config.trees import leaves
+from workings.evaluation.plot_style import COLOURS
+from workings.evaluation.plots import metric_label
+from workings.tracking.jsonl import FILE_NAME, read_metrics
+from workings.viewer.files import inside
+from workings.viewer.rows import version_of
+
+USUAL = (
+    *("train/reward", "train/loss", "eval/accuracy", "train/completion_length/mean"),
+    *("train/token_entropy", "train/grad_norm", "train/policy_loss", "train/format_reward"),
+    *("train/rewards/accuracies", "train/rewards/margins", "train/mean_token_accuracy"),
+)
+"""What is drawn unless metrics are chosen, as far as it was recorded, the first six of it."""
+MOST_USUAL, MOST_RUNS = 6, 3
+MOST_POINTS = 1000
+"""Points of a line that go to the page; of longer lines every n-th."""
+TITLE = {"anchor": "start", "subtitleColor": "#8A8A8A", "subtitlePadding": 4}
+OF_THE_FOLDER = ("name", "output_dir")
+CONFIG = "config.yaml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """A metric of a run over its steps, finite values only.
+
+    Attributes:
+        lows, highs: ends of the interval; empty where none was recorded.
+        num_not_finite: values that were left out, because they are NaN or infinite.
+    """
+
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+    lows: tuple[float, ...] = ()
+    highs: tuple[float, ...] = ()
+    num_not_finite: int = 0
+
+
+def recorded_metrics(files: Sequence[Path]) -> list[str]:
+    """The metrics with two values or more in one of the files, sorted; no ends of intervals."""
+    names = {
+        name
+        for file in files
+        for name, curve in read_curves(file).items()
+        if len(curve.steps) > 1 and not _is_end(name)
+    }
+    return sorted(names)
+
+
+def first_runs(root: Path, names: Sequence[str]) -> list[str]:
+    """The runs that are drawn unless some are chosen: the first with curves, else the first."""
+    having = (name for name in names if recorded_metrics([metrics_file(inside(root, name))]))
+    return list(itertools.islice(having, MOST_RUNS)) or list(names[:1])
+
+
+def usual_metrics(known: Sequence[str]) -> list[str]:
+    """What is drawn where nothing is chosen: the usual ones, accuracies of data sets among them."""
+    accuracies = [one for one in known if one.startswith("eval/") and one.endswith("/accuracy")]
+    usual = [name for name in USUAL if name in known]
+    place = next((n for n, name in enumerate(usual) if name.startswith("train/comp")), len(usual))
+    wanted = dict.fromkeys([*usual[:place], *accuracies, *usual[place:]])
+    return list(wanted)[:MOST_USUAL] or list(known[:MOST_USUAL])
+
+
+def read_curves(file: Path) -> Mapping[str, Curve]:
+    """{metric: curve} of a `metrics.jsonl`, kept in memory until it changes."""
+    return _curves(version_of(file))
+
+
+def smooth(values: Sequence[float], window: int) -> list[float]:
+    """The centred mean over `window` values, made odd, over fewer at the ends.
+
+    >>> smooth([1.0, 2.0, 6.0, 3.0], 3)
+    [1.5, 3.0, 3.6666666666666665, 4.5]
+    """
+    half = window // 2
+    if half == 0 or not values:
+        return list(values)
+    sums = np.concatenate([[0.0], np.cumsum(np.asarray(values, dtype=np.float64))])
+    places = np.arange(len(values))
+    low, high = np.maximum(places - half, 0), np.minimum(places + half + 1, len(values))
+    means: list[float] = ((sums[high] - sums[low]) / (high - low)).tolist()
+    return means
+
+
+def chart(
+    curves: Mapping[str, Curve], metric: str, *, colours: Mapping[str, str], smoothing: int
+) -> dict[str, Any]:
+    """The Vega-Lite specification of {label of a run: its curve}, with the data inside.
+
+    With `smoothing` the recorded values stay behind the smoothed line, paler.
+    """
+    points = [
+        point for label, curve in curves.items() for point in _points(curve, label, smoothing)
+    ]
+    x = {"field": "step", "type": "quantitative", "title": "Step", "axis": {"grid": False}}
+    scale = {"domain": list(curves), "range": [colours[label] for label in curves]}
+    colour = {"field": "run", "type": "nominal", "scale": scale, "legend": None}
+    layers: list[dict[str, Any]] = []
+    if any(curve.lows for curve in curves.values()):
+        band = {"y": {"field": "low", "type": "quantitative"}, "y2": {"field": "high"}}
+        layers.append({"mark": {"type": "area", "opacity": 0.14}, "encoding": band})
+    if smoothing > 1:
+        raw = {"y": {"field": "raw", "type": "quantitative"}}
+        mark = {"type": "line", "opacity": 0.25, "strokeWidth": 1}
+        layers.append({"mark": mark, "encoding": raw})
+    y = {
+        "field": "value",
+        "type": "quantitative",
+        "title": None,
+        "scale": {"zero": False, "nice": True},
+        "axis": {"tickCount": 5},
+    }
+    tooltip = [
+        {"field": "run", "title": "run"},
+        {"field": "step", "title": "step"},
+        {"field": "raw", "title": metric, "format": ".4~g"},
+    ]
+    few = max((len(curve.steps) for curve in curves.values()), default=0) <= 40
+    line = {"type": "line", "strokeWidth": 2, "point": {"size": 28} if few else False}
+    layers.append({"mark": line, "encoding": {"y": y, "tooltip": tooltip}})
+    return {
+        "title": {"text": metric_label(metric), "subtitle": metric, **TITLE},
+        "data": {"values": points},
+        "height": 250,
+        "encoding": {"x": x, "color": colour},
+        "layer": layers,
+    }
+
+
+def colours_of(labels: Sequence[str]) -> dict[str, str]:
+    """A colour for every run, the same in all charts."""
+    return {label: COLOURS[place % len(COLOURS)] for place, label in enumerate(labels)}
+
+
+def differing_settings(folders: Mapping[str, Path]) -> list[tuple[str, list[str]]]:
+    """(setting, its value in each run) of the settings in which the runs differ."""
+    trees = [_settings(folder) for folder in folders.values()]
+    names = dict.fromkeys(name for tree in trees for name in tree)
+    rows = [(name, [str(tree.get(name, "-")) for tree in trees]) for name in names]
+    return [(name, values) for name, values in rows if len(set(values)) > 1]
+
+
+def metrics_file(folder: Path) -> Path:
+    """The metrics of the run in `folder`."""
+    return folder / FILE_NAME
+
+
+@functools.lru_cache(maxsize=64)
+def _curves(version: tuple[str, int, int]) -> Mapping[str, Curve]:
+    rows = read_metrics(Path(version[0]))
+    names = dict.fromkeys(name for row in rows for name in row if "/" in name)
+    return {name: _curve(rows, name) for name in names}
+
+
+def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> Curve:
+    having = [row for row in rows if name in row]
+    kept = [row for row in having if math.isfinite(row[name])]
+    low, high = f"{name}_low", f"{name}_high"
+    banded = bool(kept) and all(low in row and high in row for row in kept)
+    return Curve(
+        steps=tuple(row["step"] for row in kept),
+        values=tuple(row[name] for row in kept),
+        lows=tuple(row[low] for row in kept) if banded else (),
+        highs=tuple(row[high] for row in kept) if banded else (),
+        num_not_finite=len(having) - len(kept),
+    )
+
+
+def _points(curve: Curve, label: str, smoothing: int) -> list[dict[str, Any]]:
+    smoothed = smooth(curve.values, smoothing)
+    every = max(1, math.ceil(len(curve.steps) / MOST_POINTS))
+    last = len(curve.steps) - 1
+    points = []
+    for place in sorted({*range(0, len(curve.steps), every), *([last] if last >= 0 else [])}):
+        point = {
+            "run": label,
+            "step": curve.steps[place],
+            "raw": curve.values[place],
+            "value": smoothed[place],
+        }
+        if curve.lows:
+            point |= {"low": curve.lows[place], "high": curve.highs[place]}
+        points.append(point)
+    return points
+
+
+def _is_end(name: str) -> bool:
+    return name.endswith(("_low", "_high"))
+
+
+def _settings(folder: Path) -> dict[str, object]:
+    file = folder / CONFIG
+    if not file.is_file():
+        return {}
+    return {name: value for name, value in leaves(read_yaml(file)) if name not in OF_THE_FOLDER}

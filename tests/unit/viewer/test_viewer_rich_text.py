@@ -1,0 +1,138 @@
+r"""Mathematics is found whatever its delimiters; nothing else of a model's text means anything."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from workings.viewer.rich_text import answer_markdown, plain_html, split_parts, to_markdown
+
+JOINER = "\u2060"
+
+
+def _parts(text: str, *, code: bool = False) -> list[tuple[str, str]]:
+    return list(split_parts(text, code=code, latex=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        (r"\(x\)", [("inline", "x")]),
+        (r"a \[x\] b", [("text", "a "), ("display", "x"), ("text", " b")]),
+        ("$$x$$", [("display", "x")]),
+        ("$x$ and $y$", [("inline", "x"), ("text", " and "), ("inline", "y")]),
+        ("it costs $5 and $6", [("text", "it costs $5 and $6")]),
+        ("from $5$6", [("text", "from $5$6")]),
+        ("$ x $", [("text", "$ x $")]),
+        (r"a \$5 b $x$", [("text", r"a \$5 b "), ("inline", "x")]),
+        (
+            r"so \boxed{\frac{1}{2}}.",
+            [("text", "so "), ("inline", r"\boxed{\frac{1}{2}}"), ("text", ".")],
+        ),
+        (r"cut \boxed{\frac{1", [("text", r"cut \boxed{"), ("text", r"\frac{1")]),
+        (
+            r"\begin{align*}a&=b\end{align*}",
+            [("display", r"\begin{align*}a&=b\end{align*}")],
+        ),
+        (r"$\text{it is \$5}$", [("inline", r"\text{it is \$5}")]),
+        ("\\[ \\]", [("text", "\\[ \\]")]),
+        ("", []),
+    ],
+)
+def test_where_mathematics_stands(text: str, parts: list[tuple[str, str]]) -> None:
+    assert _parts(text) == parts
+
+
+def test_code_is_no_mathematics() -> None:
+    text = "a `$x$` b\n```\n\\(y\\)\n```\n$z$"
+    kinds = [kind for kind, _ in _parts(text, code=True)]
+    assert kinds == ["text", "code", "text", "code", "text", "inline"]
+
+
+def test_dollars_for_streamlit() -> None:
+    assert to_markdown(r"\(a\)\(b\)", markdown=False, latex=True) == f"$a${JOINER}$b$"
+    assert to_markdown("\\[a\n\nb\\]", markdown=False, latex=True) == "\n\n$$\na b\n$$\n\n"
+    shown = to_markdown(r"$\text{\$5}$", markdown=True, latex=True)
+    assert shown == '$\\text{{\\char"24}5}$'
+
+
+def _rendered(text: str, *, markdown: bool) -> str:
+    """What CommonMark with HTML, links and images switched on makes of the result."""
+    return MarkdownIt("commonmark", {"html": True}).render(
+        to_markdown(text, markdown=markdown, latex=False)
+    )
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "![i](http://example.com/x.png)",
+    "[l](javascript:alert(1))",
+    "[a]: http://example.com\n\n[a]",
+    "![a][b]\n\n[b]: http://example.com/x.png",
+    "<http://example.com>",
+    "a\n<b>\nc",
+)
+
+
+@pytest.mark.parametrize("markdown", [False, True])
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_html_no_link_and_no_image(text: str, markdown: bool) -> None:
+    tags = set(re.findall(r"<(/?\w+)", _rendered(text, markdown=markdown)))
+    assert tags <= {"p", "/p", "br"}
+
+
+@pytest.mark.parametrize("markdown", [False, True])
+@pytest.mark.parametrize("text", [":red[x]", ":smile:", "::name", ":material/home:", "a:b"])
+def test_no_directive_and_no_emoji(text: str, markdown: bool) -> None:
+    shown = to_markdown(text, markdown=markdown, latex=True)
+    # A colon at the very end opens nothing.
+    assert re.search(r"(?<!\\):(?=.)", shown) is None
+    assert re.search(r":(?!\u2060|$)", shown) is None
+
+
+@given(st.text(alphabet="ab1 \n\t<>&*_`#-+.!|[](){}~:=\\$\"'/@^%,;?", max_size=60))
+def test_plain_text_is_shown_character_for_character(text: str) -> None:
+    """CommonMark turned back into text gives what went in, but for white space at the edges."""
+    html = _rendered(text, markdown=False)
+    assert set(re.findall(r"<(/?\w+)", html)) <= {"p", "/p", "br"}
+    back = re.sub(r"<[^>]+>", "", html).replace("\u2060", "")
+    for entity, character in (("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&amp;", "&")):
+        back = back.replace(entity, character)
+    assert "".join(back.split()) == "".join(text.split())
+
+
+def test_lines_and_indentation_stay() -> None:
+    html = _rendered("a\n\n  b\n# c", markdown=False)
+    assert html.count("<br") == 3
+    assert "\u00a0\u00a0b" in html
+    assert "<h1>" not in html
+
+
+def test_markdown_stays_markdown() -> None:
+    html = _rendered("# Title\n\n- *one*\n- **two**", markdown=True)
+    assert all(tag in html for tag in ("<h1>", "<li>", "<em>", "<strong>"))
+
+
+def test_the_plain_view_is_escaped() -> None:
+    assert plain_html("<b>&\n") == '<pre class="plain">&lt;b&gt;&amp;\n</pre>'
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ("21", "$21$"),
+        (r"\frac{1}{2}", r"$\frac{1}{2}$"),
+        ("x+1", "$x+1$"),
+        ("Monday", "Monday"),
+        ("$5$", "$5$"),
+        ("", "*none*"),
+        (None, "*none*"),
+    ],
+)
+def test_answers(answer: str | None, shown: str) -> None:
+    assert answer_markdown(answer) == shown
