@@ -13,18 +13,28 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito, "Color universal design" (2008), darkest first; yellow is left out on white paper.
-BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = (
+LineStyle = str | tuple[int, tuple[float, ...]]
+
+# Okabe and Ito, "Color universal design" (2008); yellow is left out on white paper.
+BLUE, ORANGE, GREEN, SKY, VERMILLION, PURPLE = (
     "#0072B2",
-    "#D55E00",
-    "#009E73",
-    "#CC79A7",
     "#E69F00",
+    "#009E73",
     "#56B4E9",
+    "#D55E00",
+    "#CC79A7",
 )
-COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-LINES = ("-", "--", "-.", ":")
-MARKERS = ("o", "s", "^", "D", "v", "P")
+COLOURS = (BLUE, ORANGE, GREEN, SKY, VERMILLION, PURPLE)
+"""In an order in which neighbours differ in lightness, so that they do in greyscale."""
+LINES: tuple[LineStyle, ...] = (
+    "-",
+    (0, (5, 1.8)),
+    (0, (7, 1.6, 1.4, 1.6)),
+    (0, (1.4, 1.4)),
+    (0, (3, 1.2, 1.2, 1.2, 1.2, 1.2)),
+)
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+HATCHES = ("", "//", "..", "\\\\", "xx", "--")
 GREY, INK, PALE = "#8A8A8A", "#222222", "#E3E3E3"
 FORMATS = ("png", "svg", "pdf")
 
@@ -53,10 +63,24 @@ RC: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": 9.0,
     "lines.linewidth": 1.8,
+    "hatch.linewidth": 0.7,
     "svg.hashsalt": "workings",
     "svg.fonttype": "none",
     "pdf.fonttype": 42,
 }
+
+
+def lightness(colour: str) -> float:
+    """CIE L* of a colour "#RRGGBB" of sRGB, from 0 (black) to 100 (white): what greyscale keeps.
+
+    >>> round(lightness("#FFFFFF")), round(lightness("#000000")), round(lightness("#777777"))
+    (100, 0, 50)
+    """
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    luminance = sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+    root = luminance ** (1 / 3) if luminance > (6 / 29) ** 3 else luminance * 841 / 108 + 4 / 29
+    return 116 * root - 16
 
 
 @contextmanager

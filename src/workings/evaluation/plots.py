@@ -1,30 +1,32 @@
-"""Figures from stored numbers: curves over steps, bars with intervals, a whole quickstart."""
+"""Figures from stored numbers: curves over steps, a whole quickstart."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from workings.errors import DataError, unknown_name
 from workings.evaluation.metrics import Estimate
+from workings.evaluation.plot_series import Series, mean_of, moving_mean, read_series
 from workings.evaluation.plot_style import (
     BLUE,
     COLOURS,
-    GREY,
-    INK,
     LINES,
     MARKERS,
     ORANGE,
-    SKY,
     VERMILLION,
     new_figure,
     save_figure,
     style,
 )
-from workings.tracking.jsonl import read_metrics
+from workings.evaluation.plots_bars import (
+    draw_bars,
+    intervals_note,
+    legend_below,
+    percent_axis,
+    stage_colour,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,47 +46,9 @@ UNITS = {
 """Units by the part of a metric's name; shares and rewards have none."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """A metric over steps; `lows` and `highs` are empty where no interval was stored."""
-
-    steps: tuple[int, ...]
-    values: tuple[float, ...]
-    lows: tuple[float, ...] = ()
-    highs: tuple[float, ...] = ()
-
-
-def read_series(path: Path, metric: str) -> Series:
-    """The named metric of a metrics file; NAME_low and NAME_high are its interval."""
-    rows = read_metrics(path)
-    found = [row for row in rows if metric in row]
-    if not found:
-        known = {name for row in rows for name in row if "/" in name}
-        raise DataError(f"{path}: {unknown_name('metric', metric, known)}")
-    low, high = f"{metric}_low", f"{metric}_high"
-    banded = all(low in row and high in row for row in found)
-    return Series(
-        steps=tuple(row["step"] for row in found),
-        values=tuple(row[metric] for row in found),
-        lows=tuple(row[low] for row in found) if banded else (),
-        highs=tuple(row[high] for row in found) if banded else (),
-    )
-
-
-def moving_mean(values: Sequence[float], window: int) -> list[float]:
-    """The centred mean over `window` values (odd), over fewer at the ends.
-
-    >>> moving_mean([1.0, 2.0, 6.0, 3.0], 3)
-    [1.5, 3.0, 3.6666666666666665, 4.5]
-    """
-    half = window // 2
-    parts = [values[max(0, i - half) : i + half + 1] for i in range(len(values))]
-    return [sum(part) / len(part) for part in parts]
-
-
 @style()
 def plot_curves(
-    runs: Mapping[str, Path],
+    runs: Mapping[str, Path | Sequence[Path]],
     metric: str,
     output: Path,
     *,
@@ -92,56 +56,33 @@ def plot_curves(
     smoothing: int = 1,
     settings: Mapping[str, object] | None = None,
 ) -> list[Path]:
-    """The files written: one line per run (label: metrics.jsonl), with its interval as a band.
+    """The files written: one line per label, with its interval as a band.
 
-    `smoothing` is the window of a centred moving mean; the raw values stay visible behind it.
+    A label stands for one metrics.jsonl, or for those of several seeds, whose mean is drawn with a
+    band from the lowest to the highest. `smoothing` is the window of a centred moving mean; the raw
+    values stay visible behind it.
     """
     figure, (axes,) = new_figure(width=6.4, height=4.0)
-    for index, (label, path) in enumerate(runs.items()):
-        series = read_series(path, metric)
+    every = {
+        label: mean_of([read_series(file, metric) for file in _files(files)])
+        for label, files in runs.items()
+    }
+    for index, (label, series) in enumerate(every.items()):
         _draw_curve(axes, series, label=label, index=index, smoothing=smoothing)
     if title:
         axes.set_title(title)
     axes.set_xlabel("Step")
     axes.set_ylabel(metric_label(metric))
     _whole_steps(axes)
-    if len(runs) > 1:
+    if len(runs) > 5:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        figure.set_figwidth(8.4)
+    elif len(runs) > 1:
         axes.legend(loc="best")
-    caption = f"{metric_label(metric)} by step ({metric}); {', '.join(runs)}."
-    caption += " Bands are 95 % intervals where the run stored them."
+    caption = f"{metric_label(metric)} by step ({metric}); {', '.join(runs)}. "
+    caption += _bands(list(every.values()))
     if smoothing > 1:
         caption += f" Lines are centred means over {smoothing} steps; thin lines are raw values."
-    return save_figure(figure, output, caption=caption, settings=settings or {})
-
-
-@style()
-def plot_bars(
-    values: Mapping[str, Mapping[str, Estimate]],
-    output: Path,
-    *,
-    title: str | None = None,
-    settings: Mapping[str, object] | None = None,
-) -> list[Path]:
-    """The files written: {series: {data set: estimate}} as paired bars with 95 % intervals.
-
-    A series that lacks a data set leaves its place empty.
-    """
-    data_sets = list(dict.fromkeys(name for row in values.values() for name in row))
-    width = max(4.8, 1.2 + 0.45 * len(values) * len(data_sets) + 0.4 * len(data_sets))
-    figure, (axes,) = new_figure(width=min(width, 14.0), height=4.0)
-    bar = 0.8 / len(values)
-    for index, (label, row) in enumerate(values.items()):
-        offset = (index - (len(values) - 1) / 2) * bar
-        places = [place + offset for place, name in enumerate(data_sets) if name in row]
-        estimates = [row[name] for name in data_sets if name in row]
-        colour = _stage_colour(label, COLOURS[(index + 2) % 6])
-        _draw_bars(axes, places, estimates, colours=[colour], width=bar, label=label)
-    axes.set_xticks(range(len(data_sets)), data_sets)
-    _percent_axis(axes, "Accuracy (% of problems)")
-    _legend_below(axes, columns=len(values))
-    if title:
-        axes.set_title(title)
-    caption = f"Accuracy of {', '.join(values)} on {', '.join(data_sets)}. {_intervals(values)}"
     return save_figure(figure, output, caption=caption, settings=settings or {})
 
 
@@ -164,11 +105,11 @@ def plot_quickstart(
     accuracy on the validation split as points, where `validation_metric` names it.
     """
     figure, (left, right) = new_figure(width=9.6, height=4.0, columns=2)
-    colours = [_stage_colour(name, ORANGE) for name in stages]
+    colours = [stage_colour(name, ORANGE) for name in stages]
     places = list(range(len(stages)))
-    _draw_bars(left, places, list(stages.values()), colours=colours, width=0.62, numbers=True)
+    draw_bars(left, places, list(stages.values()), colours=colours, width=0.62, numbers=True)
     left.set_xticks(places, [textwrap.fill(name, 14) for name in stages])
-    _percent_axis(left, "Accuracy (% of problems)")
+    percent_axis(left, "Accuracy (% of problems)")
     num_problems = next(iter(stages.values())).num_problems
     left.set_title(f"Held-out accuracy, {num_problems} problems")
 
@@ -177,7 +118,7 @@ def plot_quickstart(
         figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     caption = (
         f"Left: accuracy on {num_problems} held-out problems after each stage. "
-        f"{_intervals({'stages': stages})} Right: the mean reward of each GRPO step's samples "
+        f"{intervals_note({'stages': stages})} Right: the mean reward of each GRPO step's samples "
         f"({reward_metric}; thin: raw, thick: centred mean over {smoothing} steps)"
     )
     if validation_metric:
@@ -201,8 +142,10 @@ def metric_label(metric: str) -> str:
 
 
 def _draw_curve(axes: Axes, series: Series, *, label: str, index: int, smoothing: int) -> None:
-    colour, line = COLOURS[index % len(COLOURS)], LINES[index // len(COLOURS) % len(LINES)]
-    marker = MARKERS[index % len(MARKERS)] if len(series.steps) <= 25 and smoothing <= 1 else None
+    # Five line styles, six colours and seven markers: 30 lines before two look alike in greyscale.
+    colour, line = COLOURS[index % len(COLOURS)], LINES[index % len(LINES)]
+    marker = MARKERS[index % len(MARKERS)]
+    every = max(1, len(series.steps) // 12)
     if smoothing > 1:
         axes.plot(series.steps, series.values, color=colour, alpha=0.3, linewidth=0.8)
     axes.plot(
@@ -211,48 +154,21 @@ def _draw_curve(axes: Axes, series: Series, *, label: str, index: int, smoothing
         color=colour,
         linestyle=line,
         marker=marker,
+        markevery=every,
         markersize=4.5,
         label=label,
+        gid=f"line-{index}",
     )
     if series.lows:
         axes.fill_between(
-            series.steps, series.lows, series.highs, color=colour, alpha=0.15, linewidth=0
+            series.steps,
+            series.lows,
+            series.highs,
+            color=colour,
+            alpha=0.15,
+            linewidth=0,
+            gid=f"band-{index}",
         )
-
-
-def _draw_bars(
-    axes: Axes,
-    places: Sequence[float],
-    estimates: Sequence[Estimate],
-    *,
-    colours: Sequence[str],
-    width: float,
-    label: str | None = None,
-    numbers: bool = False,
-) -> None:
-    heights = [100 * one.value for one in estimates]
-    below = [100 * (one.value - one.low) for one in estimates]
-    above = [100 * (one.high - one.value) for one in estimates]
-    axes.bar(
-        places,
-        heights,
-        width=0.9 * width,
-        color=colours,
-        yerr=[below, above],
-        error_kw={"ecolor": INK, "elinewidth": 1.1, "capsize": 3},
-        label=label,
-    )
-    if numbers:
-        for place, one in zip(places, estimates, strict=True):
-            text = f"{100 * one.value:.1f}"
-            axes.annotate(
-                text,
-                (place, 100 * one.high),
-                xytext=(0, 4),
-                textcoords="offset points",
-                ha="center",
-                fontweight="bold",
-            )
 
 
 def _draw_training(
@@ -289,23 +205,7 @@ def _draw_training(
     axes.set_xlabel("GRPO step")
     axes.set_ylabel("Mean reward, accuracy")
     _whole_steps(axes)
-    _legend_below(axes, columns=2, drop=-0.17)
-
-
-def _stage_colour(name: str, other: str) -> str:
-    """One colour for a stage in every figure; `other` where the name is no stage."""
-    return {"base": GREY, "sft": SKY, "grpo": BLUE}.get(name.lower(), other)
-
-
-def _legend_below(axes: Axes, *, columns: int, drop: float = -0.1) -> None:
-    """A legend under the plot, where it can hide no data."""
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, drop), ncols=min(columns, 5))
-
-
-def _percent_axis(axes: Axes, label: str) -> None:
-    axes.set_ylim(0, 100)
-    axes.set_ylabel(label)
-    axes.tick_params(axis="x", length=0)
+    legend_below(axes, columns=2, drop=-0.17)
 
 
 def _whole_steps(axes: Axes) -> None:
@@ -314,11 +214,19 @@ def _whole_steps(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def _intervals(values: Mapping[str, Mapping[str, Estimate]]) -> str:
-    """A sentence on what the whiskers are; D16: no accuracy without n and interval."""
-    every = [one for row in values.values() for one in row.values()]
-    methods: dict[str, Any] = {"wilson": "Wilson", "bootstrap": "bootstrap over problems"}
-    used = " or ".join(methods[name] for name in sorted({one.interval for one in every}))
-    sizes = ", ".join(str(n) for n in sorted({one.num_problems for one in every}))
-    samples = ", ".join(str(n) for n in sorted({one.num_samples for one in every}))
-    return f"Whiskers are 95 % intervals ({used}); n = {sizes} problems, {samples} sample(s) each."
+def _files(files: Path | Sequence[Path]) -> Sequence[Path]:
+    return [files] if isinstance(files, Path) else files
+
+
+def _bands(every: Sequence[Series]) -> str:
+    """A sentence on what the bands are."""
+    seeds = sorted({one.num_runs for one in every if one.num_runs > 1})
+    if seeds:
+        several = ", ".join(map(str, seeds))
+        return f"Lines are means over {several} seeds, bands reach from the lowest to the highest."
+    banded = [one for one in every if one.lows]
+    if not banded:
+        return "No interval is known, so there are no bands."
+    sizes = sorted({one.num_problems for one in banded if one.num_problems})
+    over = f" over {', '.join(map(str, sizes))} problems" if sizes else ""
+    return f"Bands are 95 % intervals{over} where the run stored what they need."

@@ -1,11 +1,14 @@
 """Weights & Biases: the only file that imports `wandb`.
 
-Offline runs need no account and no network; `wandb sync FOLDER` uploads them later. Online runs use
-the login that `wandb login` or WANDB_API_KEY made; no key passes through this package.
+Offline runs need no account and no network; `workings wandb sync FOLDER` sends them later. Online
+runs use WANDB_API_KEY, or the login that `workings wandb setup` or `wandb login` made; no key is
+written to a file of a run or a project.
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -74,3 +77,43 @@ class WandbSink:
     def close(self, *, failed: bool = False) -> None:
         """Finish the run; a failed one is marked as such."""
         self._run.finish(exit_code=1 if failed else 0)
+
+
+def offline_runs(folder: Path, *, again: bool = False) -> list[Path]:
+    """The folders of offline runs below `folder` that were not sent yet; with `again` all of them.
+
+    wandb leaves a file `*.synced` beside what it has sent.
+    """
+    places = {path.parent for path in folder.rglob("*.wandb")}
+    return sorted(place for place in places if again or not any(place.glob("*.synced")))
+
+
+def sync_command(
+    folder: Path, *, project: str | None, entity: str | None, again: bool
+) -> list[str]:
+    """wandb's own command line that sends one offline run."""
+    options = ["--project", project] if project else []
+    options += ["--entity", entity] if entity else []
+    options += ["--include-synced"] if again else []
+    return [sys.executable, "-m", "wandb", "sync", *options, str(folder)]
+
+
+def log_in(key: str) -> None:
+    """Hand the key to wandb, which keeps it where `wandb login` does (the user's netrc file)."""
+    _wandb().login(key=key, relogin=True, verify=False)
+
+
+def netrc_file() -> Path:
+    """Where wandb keeps keys: $NETRC, or .netrc in the user's home."""
+    return Path(os.environ.get("NETRC") or Path.home() / ".netrc").expanduser()
+
+
+def _wandb() -> Any:
+    try:
+        import wandb
+    except ImportError as error:
+        raise ConfigError(
+            "this needs the wandb package, which is not installed",
+            hint="pip install workings[wandb]",
+        ) from error
+    return wandb

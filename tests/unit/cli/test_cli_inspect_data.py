@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from cli_runs import run_arguments
 
+from tiny import save_tiny, tiny_tokenizer
 from workings.cli.main import main
 
 Captured = pytest.CaptureFixture[str]
@@ -40,7 +41,8 @@ def test_demonstrations_with_their_loss_mask(
     assert main([*arguments, "data.max_response_length=40"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert out.splitlines() == [
+    rows, _, checks = (part.splitlines() for part in out.partition("\n\nok "))
+    assert rows == [
         "template: think (plain text)",
         "its stop strings: '</answer>'",
         f"data: 2 of 2 rows from {tmp_path / 'rows.jsonl'} "
@@ -53,15 +55,19 @@ def test_demonstrations_with_their_loss_mask(
         "row 1: rows/0, 11 prompt and 29 response tokens, 29 trained",
         "gold answer: '2'",
         "BOS: none; EOS <|im_end|> (3) at 39 (trained)",
+        "stop string '</answer>' at 30 to 38",
         "   0  1|+|1|↵|",
         "   4  <|t|h|i|n|k|>|2|<|/|t|h|i|n|k|>|·|<|a|n|s|w|e|r|>|2|<|/|a|n|s|w|e|r|>|<|im_end|>|",
         "                    ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^ ^^^^^^^^^^",
     ]
+    assert "stop strings      '</answer>': nowhere before the end" in "\n".join(checks)
+    assert not any(line.startswith("FAIL") for line in checks)
 
 
 def test_a_cut_response_has_no_eos(tiny_folder: Path, tmp_path: Path, capsys: Captured) -> None:
     arguments = _inspect_file(tiny_folder, _demonstrations(tmp_path))
-    assert main([*arguments, "data.max_response_length=20", "data.overlong=truncate"]) == 0
+    # Every response is cut, so EOS would never be learnt: a fault.
+    assert main([*arguments, "data.max_response_length=20", "data.overlong=truncate"]) == 1
     out = capsys.readouterr().out
     assert "the response is cut at the limit, so it has no EOS\nBOS: none; EOS: none\n" in out
     assert "over a limit: 0 dropped, 2 truncated" in out
@@ -84,9 +90,7 @@ def test_prompts_of_a_grpo_run_and_its_split(tiny_folder: Path, capsys: Captured
     assert "row 2: arithmetic/" in out
     assert "row 3" not in out
     assert "^" not in out
-    assert out.endswith(
-        "Nothing of a prompt is trained; the tokens that are sampled after it are.\n"
-    )
+    assert "Nothing of a prompt is trained; the tokens that are sampled after it are.\n" in out
 
 
 def test_the_chat_template_and_the_system_prompt(tiny_folder: Path, capsys: Captured) -> None:
@@ -114,3 +118,71 @@ def test_both_phases_of_a_pipeline(tiny_folder: Path, capsys: Captured) -> None:
 def test_a_question_has_no_data(capsys: Captured) -> None:
     assert main(["inspect", "data", "-c", "sample"]) == 2
     assert "kind 'sample' has no data set to inspect" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------- faults
+
+
+def _rows(folder: Path, *rows: tuple[str, str]) -> Path:
+    file = folder / "rows.jsonl"
+    lines = [json.dumps({"prompt": prompt, "response": response}) for prompt, response in rows]
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+def test_every_fault_is_named(tiny_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    file = _rows(
+        tmp_path,
+        ("1+1", "2</think> <answer>2</answer> or <answer>3</answer>"),
+        ("2+2", "<b> <think>4</think> <answer>4</answer>"),
+        ("3+3" * 40, "6</think> <answer>6</answer>"),
+    )
+    arguments = _inspect_file(tiny_folder, file)
+    assert main([*arguments, "data.max_prompt_length=60", "data.overlong=error"]) == 1
+    out, err = capsys.readouterr()
+    failed = [line.split("  ")[1].strip() for line in out.splitlines() if line[:4] == "FAIL"]
+    assert failed == ["stop strings", "thought", "prompt lengths", "row lengths"]
+    assert "1 of 3 responses hold the stop string '</answer>' before their end" in " ".join(
+        out.split()
+    )
+    assert "error: 4 faults in the data: stop strings, thought, prompt lengths" in err
+
+
+def test_a_tokenizer_without_eos_is_a_fault(tmp_path: Path, capsys: Captured) -> None:
+    """Fault 2: what cannot be learnt is said before a run, not after."""
+    folder = save_tiny(tmp_path / "model")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    config["eos_token"] = None
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    arguments = _inspect_file(folder, _rows(tmp_path, ("1+1", "2</think> <answer>2</answer>")))
+    assert main(arguments) != 0
+    printed = capsys.readouterr()
+    assert "EOS" in printed.out + printed.err
+
+
+def test_a_template_that_writes_bos_twice_is_a_fault(tmp_path: Path, capsys: Captured) -> None:
+    """Fault 3, with a tokenizer that adds BOS itself."""
+    folder = tmp_path / "model"
+    save_tiny(folder)
+    tokenizer = tiny_tokenizer(
+        add_bos=True,
+        chat_template="<|bos|><|bos|>{% for m in messages %}{{ m['content'] }}{% endfor %}",
+    )
+    tokenizer.save_pretrained(folder)
+    file = _rows(tmp_path, ("1+1", "2"))
+    arguments = [*_inspect_file(folder, file), "data.template=own"]
+    assert main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert "rows/0 begins with two BOS tokens" in " ".join(out.split())
+    assert "BOS" in err
+
+
+def test_prompts_of_demonstrations(tiny_folder: Path, tmp_path: Path, capsys: Captured) -> None:
+    file = _demonstrations(tmp_path)
+    arguments = ["inspect", "prompts", *_inspect_file(tiny_folder, file)[2:], "--limit", "1"]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert "row 1: rows/0, 11 tokens" in out
+    assert "^" not in out
+    assert "row 2" not in out
+    assert "packing           the same targets and positions padded and packed (2 rows)" in out

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from workings.cli.commands.plot import labels
 from workings.cli.main import main
+from workings.cli.plotted_runs import labels
 
 Captured = pytest.CaptureFixture[str]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tiny import tiny_tokenizer
-from workings.cli.token_text import end_tokens, token_lines, visible
+from workings.cli.token_text import end_tokens, stop_lines, stop_tokens, token_lines, visible
 from workings.data.inspection import TokenView, view_tokens
 
 TOKENIZER = tiny_tokenizer()
@@ -57,3 +57,14 @@ def test_colour_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert token_lines(_views("ab", num_trained=1))[0] == "  0  a|\x1b[32mb\x1b[0m|"
     monkeypatch.setenv("NO_COLOR", "1")
     assert token_lines(_views("ab", num_trained=1)) == plain
+
+
+def test_stop_strings_are_found_over_token_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+    views = _views("a</b>hello</b>")
+    assert stop_lines(views, ["</b>", "</c>"]) == ["stop string '</b>' at 1 to 4, 6 to 9"]
+    assert stop_tokens(views, ["</b>"]) == {1, 2, 3, 4, 6, 7, 8, 9}
+    assert stop_tokens(views, []) == frozenset()
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    (line,) = token_lines(_views("a;b"), marked=stop_tokens(_views("a;b"), [";"]))
+    assert line == "  0  a|\x1b[33m;\x1b[0m|b|"

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import doctest
+import itertools
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import matplotlib as mpl
 import pytest
 
-from workings.errors import ConfigError, DataError
-from workings.evaluation import plots
+from workings.errors import ConfigError
+from workings.evaluation import plot_series, plot_style, plots, plots_memory
 from workings.evaluation.metrics import Estimate, estimate
-from workings.evaluation.plots import (
-    Series,
-    moving_mean,
-    plot_bars,
-    plot_curves,
-    plot_quickstart,
-    read_series,
-)
+from workings.evaluation.plot_style import COLOURS, LINES, MARKERS, lightness
+from workings.evaluation.plots import plot_curves, plot_quickstart
 from workings.tracking.jsonl import MetricsFile
 
 
@@ -53,38 +50,9 @@ def metrics_file(tmp_path: Path) -> Path:
 STAGES = {"base": of(76, 200), "SFT": of(126, 200), "GRPO": of(148, 200), "control": of(129, 200)}
 
 
-def test_doctests() -> None:
-    assert doctest.testmod(plots).failed == 0
-
-
-def test_a_series_is_what_was_recorded(metrics_file: Path) -> None:
-    reward = read_series(metrics_file, "train/reward")
-    assert reward.steps == tuple(range(1, 13))
-    assert reward.values == tuple(step / 20 for step in range(1, 13))
-    assert reward.lows == ()
-    accuracy = read_series(metrics_file, "eval/sums/accuracy")
-    assert accuracy == Series(
-        steps=(0, 4, 8, 12),
-        values=(0.4, 0.5, 0.6000000000000001, 0.7),
-        lows=tuple(value - 0.05 for value in (0.4, 0.5, 0.6000000000000001, 0.7)),
-        highs=tuple(value + 0.05 for value in (0.4, 0.5, 0.6000000000000001, 0.7)),
-    )
-
-
-def test_an_unknown_metric_is_answered_with_the_nearest(metrics_file: Path) -> None:
-    with pytest.raises(DataError) as caught:
-        read_series(metrics_file, "train/rewards")
-    assert str(caught.value) == (
-        f"{metrics_file}: unknown metric 'train/rewards'; did you mean 'train/reward'? Known: "
-        "eval/sums/accuracy, eval/sums/accuracy_high, eval/sums/accuracy_low, train/loss, "
-        "train/reward"
-    )
-
-
-def test_a_moving_mean_keeps_the_length_and_constant_values() -> None:
-    assert moving_mean([0.5] * 9, 5) == [0.5] * 9
-    assert moving_mean([1.0, 2.0, 3.0], 1) == [1.0, 2.0, 3.0]
-    assert moving_mean([], 5) == []
+@pytest.mark.parametrize("module", [plots, plot_style, plot_series, plots_memory])
+def test_doctests(module: ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
@@ -125,27 +93,64 @@ def test_curves_name_axes_and_runs(tmp_path: Path, metrics_file: Path) -> None:
         assert f">{expected}<" in text
     assert (tmp_path / "accuracy.caption.txt").read_text() == (
         "Accuracy (sums) by step (eval/sums/accuracy); lr 1e-5, lr 2e-5. Bands are 95 % intervals "
-        "where the run stored them.\nseed: 0\nlearning rates: 1e-5, 2e-5\n"
+        "where the run stored what they need.\nseed: 0\nlearning rates: 1e-5, 2e-5\n"
     )
 
 
-def test_many_runs_can_be_told_apart(tmp_path: Path, metrics_file: Path) -> None:
-    runs = {f"run {index}": metrics_file for index in range(14)}
-    assert plot_curves(runs, "train/reward", tmp_path / "many.png", smoothing=3)[0].exists()
+def parts(svg: Path, kind: str) -> list[str]:
+    """The groups of an SVG whose id begins with `kind`, each with what is inside."""
+    found = re.findall(rf'<g id="{kind}-.*?</g>', svg.read_text(), re.DOTALL)
+    return [re.sub(r"\s+", " ", part) for part in found]
 
 
-def test_bars_name_data_sets_and_series(tmp_path: Path) -> None:
-    values = {
-        "step 0": {"math500": of(190, 500), "aime24": of(2, 30)},
-        "final": {"math500": of(250, 500)},
-    }
-    output = tmp_path / "bars.svg"
-    plot_bars(values, output, title="Step 0 against final")
-    text = output.read_text()
-    for expected in ("math500", "aime24", "step 0", "final", "Accuracy (% of problems)"):
-        assert f">{expected}<" in text
-    caption = (tmp_path / "bars.caption.txt").read_text()
-    assert "95 % intervals (Wilson); n = 30, 500 problems, 1 sample(s) each" in caption
+def test_a_line_and_a_band_for_every_run(tmp_path: Path, metrics_file: Path) -> None:
+    output = tmp_path / "curves.svg"
+    runs = {"a": metrics_file, "b": metrics_file, "c": metrics_file}
+    plot_curves(runs, "eval/sums/accuracy", output)
+    assert len(parts(output, "line")) == len(parts(output, "band")) == 3
+    plot_curves(runs, "train/reward", output)
+    assert len(parts(output, "line")) == 3
+    assert parts(output, "band") == []
+    assert "no bands" in (tmp_path / "curves.caption.txt").read_text()
+
+
+def test_lines_are_told_apart_without_colour(tmp_path: Path, metrics_file: Path) -> None:
+    """By dashes and marker, for more lines than there are colours."""
+    output = tmp_path / "many.svg"
+    plot_curves({f"run {i}": metrics_file for i in range(14)}, "train/reward", output)
+    styles = []
+    for part in parts(output, "line"):
+        dashes = re.search(r"stroke-dasharray: ([\d., ]+)", part)
+        styles.append(
+            (dashes[1] if dashes else "solid", re.findall(r'<path id="m\w+" d="(.*?)"', part))
+        )
+    assert len(styles) == 14
+    assert len({str(style) for style in styles}) == 14
+
+
+def test_several_seeds_are_one_line_with_their_range(tmp_path: Path) -> None:
+    files = []
+    for seed in range(3):
+        sink = MetricsFile(tmp_path / f"seed_{seed}" / "metrics.jsonl")
+        for step in (1, 2):
+            sink.record(step, "train", {"train/reward": step + seed / 10}, time=0.0)
+        sink.close()
+        files.append(sink.path)
+    output = tmp_path / "seeds.svg"
+    plot_curves({"three seeds": files}, "train/reward", output)
+    assert len(parts(output, "line")) == len(parts(output, "band")) == 1
+    caption = (tmp_path / "seeds.caption.txt").read_text()
+    assert "Lines are means over 3 seeds, bands reach from the lowest to the highest." in caption
+
+
+def test_neighbours_of_the_palette_differ_in_greyscale() -> None:
+    """Lightness against an independent sum of products, and by at least 5 of 100 side by side."""
+    pairs = itertools.pairwise([*COLOURS, COLOURS[0]])
+    assert min(abs(lightness(a) - lightness(b)) for a, b in pairs) >= 5
+    for colour, published in (("#FF0000", 53.24), ("#00FF00", 87.73), ("#0000FF", 32.30)):
+        assert lightness(colour) == pytest.approx(published, abs=0.01)
+    assert len(LINES) == 5
+    assert len(set(MARKERS)) == len(MARKERS) == 7
 
 
 def test_a_quickstart_shows_stages_and_training(tmp_path: Path, metrics_file: Path) -> None:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from workings.cli.console import write_data, write_note
-from workings.cli.folders import CONFIG, ENVIRONMENT
-from workings.config.sources import kind_of, read_yaml
-from workings.config.trees import leaves
+from workings.cli.figures import CURVES, check_figure, line_labels, recorded_names
+from workings.cli.plot_evaluations import (
+    draw_bars,
+    draw_before_after,
+    draw_memory,
+    draw_panels,
+)
+from workings.cli.plotted_runs import (
+    PlottedRun,
+    flat_settings,
+    labels,
+    read_run,
+    run_folders,
+    shared_settings,
+)
 from workings.errors import ConfigError, DataError, unknown_name
-from workings.evaluation.metrics import Estimate
-from workings.evaluation.plots import plot_bars, plot_curves
-from workings.evaluation.reports import SUMMARY_FILE, read_summary
-from workings.tracking.jsonl import FILE_NAME, read_metrics
+from workings.evaluation.plots import plot_curves
 
 DEFAULTS = {
     "sft": (
@@ -52,107 +58,141 @@ DEFAULTS = {
 }
 """What is drawn of each kind of run unless metrics are named."""
 EVERY = tuple(dict.fromkeys(name for names in DEFAULTS.values() for name in names))
-CAPTION = (
-    "kind",
-    "model.name_or_path",
-    "data.train.path",
-    "data.template",
-    "template",
-    "objective.preset",
-    "optimizer.learning_rate",
-    "sampling.temperature",
-    "seed",
-    "commit",
-)
-"""Settings that a caption names also where all runs have them in common."""
-OF_THE_FOLDER = ("name", "output_dir")
 ACCURACY = "accuracy"
 SMOOTH_FROM = 40
 """From so many points on, a training curve gets a moving mean over a tenth of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlottedRun:
-    """A run's folder, the label of its line, its kind, and the names that it recorded."""
-
-    folder: Path
-    label: str
-    kind: str
-    recorded: Mapping[str, int]
-
-    @property
-    def file(self) -> Path:
-        """The run's metrics."""
-        return self.folder / FILE_NAME
-
-
-def run(runs: Sequence[Path], *, metrics: Sequence[str], output: Path | None) -> int:
+def run(
+    runs: Sequence[Path],
+    *,
+    metrics: Sequence[str],
+    output: Path | None,
+    figure: str | None = None,
+    by: Sequence[str] = (),
+    smoothing: int | None = None,
+    title: str | None = None,
+) -> int:
     """Draw every metric, one line per run; the files written go to stdout, one a line.
 
-    Evaluations are drawn as bars, one group per data set, unless metrics are named.
+    Evaluations are drawn as bars, one group per data set, unless metrics are named. `figure` is one
+    of the known figures instead. A sweep's folder stands for its runs.
     """
-    folders = [folder.expanduser() for folder in runs]
+    given = [folder.expanduser() for folder in runs]
+    target = _target(given[0]) if output is None else output.expanduser()
+    if figure is not None:
+        check_figure(figure)
+        if metrics and figure not in CURVES:
+            raise ConfigError(f"--figure {figure} draws no metric that --metric could name")
+    if figure == "memory":
+        files = draw_memory(given, _file(target, figure, num_figures=1), title=title)
+        write_data("\n".join(map(str, files)))
+        return 0
+    folders = [place for folder in given for place in run_folders(folder)]
     plotted = [
         read_run(folder, label) for folder, label in zip(folders, labels(folders), strict=True)
     ]
+    look = Look(by=tuple(by), smoothing=smoothing, title=title)
     kinds = {one.kind for one in plotted}
-    target = folders[0] / "plots" if output is None else output.expanduser()
-    if kinds == {"eval"} and not metrics:
-        files = _draw_bars(plotted, _file(target, ACCURACY, num_figures=1))
+    if figure in ("bars", "bars-by-model"):
+        by_model = figure == "bars-by-model"
+        files = draw_panels(plotted, _file(target, figure, num_figures=1), by_model=by_model)
+    elif figure == "step0-final":
+        files = draw_before_after(plotted, _file(target, figure, num_figures=1), by=by, title=title)
+    elif figure is not None:
+        files = _draw_figure(plotted, figure, metrics, target, look)
+    elif kinds == {"eval"} and not metrics:
+        files = draw_bars(plotted, _file(target, ACCURACY, num_figures=1))
     else:
-        files = _draw_curves(plotted, metrics, target)
+        files = _draw_curves(plotted, metrics, target, look)
     write_data("\n".join(map(str, files)))
     return 0
-
-
-def labels(folders: Sequence[Path]) -> list[str]:
-    """The shortest ends of the paths that tell the runs apart.
-
-    >>> labels([Path("runs/a/grpo"), Path("runs/b/grpo")])
-    ['a/grpo', 'b/grpo']
-    """
-    resolved = [folder.resolve().parts[1:] for folder in folders]
-    length = 1
-    while length < max(map(len, resolved)):
-        if len({parts[-length:] for parts in resolved}) == len(set(resolved)):
-            break
-        length += 1
-    return ["/".join(parts[-length:]) for parts in resolved]
-
-
-def read_run(folder: Path, label: str) -> PlottedRun:
-    """What is known about the run in `folder`; DataError where no run is there."""
-    if not (folder / FILE_NAME).is_file():
-        inside = sorted(path.parent.name for path in folder.glob(f"*/{FILE_NAME}"))
-        raise DataError(
-            f"{folder} is no run's folder: it holds no {FILE_NAME}",
-            hint=f"it holds runs: {', '.join(inside)}" if inside else None,
-        )
-    counts = Counter(name for row in read_metrics(folder / FILE_NAME) for name in row)
-    recorded = {name: count for name, count in counts.items() if "/" in name}
-    kind = kind_of(str(folder)) if (folder / CONFIG).is_file() else ""
-    return PlottedRun(folder=folder, label=label, kind=kind, recorded=recorded)
 
 
 # ------------------------------------------------------------------------------------- curves
 
 
-def _draw_curves(runs: Sequence[PlottedRun], metrics: Sequence[str], target: Path) -> list[Path]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What the command line says of every figure.
+
+    Attributes:
+        by: settings that lines are told apart by; empty leaves that to the figure.
+        smoothing: window of the moving mean, None for one that fits the number of points.
+        title: None takes the figure's own.
+    """
+
+    by: tuple[str, ...] = ()
+    smoothing: int | None = None
+    title: str | None = None
+
+
+def _draw_figure(
+    runs: Sequence[PlottedRun], name: str, metrics: Sequence[str], target: Path, look: Look
+) -> list[Path]:
+    """One of the known figures of curves, of every metric of it that was recorded."""
+    figure = CURVES[name]
+    wanted = [_full_name(metric, runs) for metric in metrics] or [
+        found
+        for metric in figure.metrics
+        for found in recorded_names(metric, [n for run in runs for n in run.recorded])
+    ]
+    wanted = list(dict.fromkeys(wanted))
+    if not wanted:
+        raise DataError(
+            f"--figure {name} draws {', '.join(figure.metrics)}, which none of these runs recorded",
+            hint="other metrics are drawn with --metric",
+        )
+    files = []
+    for metric in wanted:
+        having = [run for run in runs if metric in run.recorded]
+        _say_lacking(metric, having, runs)
+        stem = name if len(wanted) == 1 else f"{name}_{metric.replace('/', '_')}"
+        files += plot_curves(
+            _lines(having, look.by or figure.by),
+            metric,
+            _file(target, stem, num_figures=len(wanted)),
+            title=look.title or figure.title,
+            smoothing=look.smoothing or _smoothing(metric, having),
+            settings=shared_settings(having),
+        )
+    return files
+
+
+def _lines(runs: Sequence[PlottedRun], by: Sequence[str]) -> dict[str, list[Path]]:
+    """{label: metrics files}; runs that differ in their seed alone share a line."""
+    names = line_labels(
+        [flat_settings(run.folder) for run in runs], [run.label for run in runs], by=by
+    )
+    lines: dict[str, list[Path]] = {}
+    for name, run in zip(names, runs, strict=True):
+        lines.setdefault(name, []).append(run.file)
+    return lines
+
+
+def _draw_curves(
+    runs: Sequence[PlottedRun], metrics: Sequence[str], target: Path, look: Look
+) -> list[Path]:
     chosen = [_full_name(name, runs) for name in metrics] or _default_metrics(runs)
     files = []
     for metric in chosen:
         having = [run for run in runs if metrics or metric in run.recorded]
-        lacking = [run.label for run in runs if run not in having]
-        if lacking:
-            write_note(f"{metric} was not recorded by {', '.join(lacking)}")
+        _say_lacking(metric, having, runs)
         files += plot_curves(
-            {run.label: run.file for run in having},
+            _lines(having, look.by) if look.by else {run.label: run.file for run in having},
             metric,
             _file(target, metric, num_figures=len(chosen)),
-            smoothing=_smoothing(metric, having),
-            settings=_settings(having),
+            title=look.title,
+            smoothing=look.smoothing or _smoothing(metric, having),
+            settings=shared_settings(having),
         )
     return files
+
+
+def _say_lacking(metric: str, having: Sequence[PlottedRun], runs: Sequence[PlottedRun]) -> None:
+    lacking = [run.label for run in runs if run not in having]
+    if lacking:
+        write_note(f"{metric} was not recorded by {', '.join(lacking)}")
 
 
 def _default_metrics(runs: Sequence[PlottedRun]) -> list[str]:
@@ -185,23 +225,6 @@ def _smoothing(metric: str, runs: Sequence[PlottedRun]) -> int:
     return num_points // 20 * 2 + 1
 
 
-# --------------------------------------------------------------------------------------- bars
-
-
-def _draw_bars(runs: Sequence[PlottedRun], target: Path) -> list[Path]:
-    """Accuracy by data set, one bar per evaluation."""
-    values: dict[str, dict[str, Estimate]] = {}
-    for run in runs:
-        summaries = [read_summary(path) for path in sorted(run.folder.glob(f"*/{SUMMARY_FILE}"))]
-        if not summaries:
-            raise DataError(f"{run.folder} holds no finished evaluation")
-        values[run.label] = {
-            summary["dataset"]: Estimate(**next(iter(summary["estimates"].values())))
-            for summary in summaries
-        }
-    return plot_bars(values, target, settings=_settings(runs))
-
-
 # ------------------------------------------------------------------------------ files, captions
 
 
@@ -217,33 +240,6 @@ def _file(target: Path, metric: str, *, num_figures: int) -> Path:
     return target
 
 
-def _settings(runs: Sequence[PlottedRun]) -> dict[str, object]:
-    """For the caption: what the runs have in common, and in what each differs.
-
-    Runs of two kinds differ in too much to list; of them only the usual settings are named.
-    """
-    trees = {run.label: _flat_settings(run.folder) for run in runs}
-    one_kind = len({run.kind for run in runs}) == 1
-    every = dict.fromkeys(path for tree in trees.values() for path in tree)
-    every = every if one_kind else dict.fromkeys(CAPTION)
-    differing = [path for path in every if len({str(t.get(path)) for t in trees.values()}) > 1]
-    first = next(iter(trees.values()))
-    common: dict[str, object] = {
-        path: first[path] for path in CAPTION if path in first and path not in differing
-    }
-    for label, tree in trees.items():
-        listed = ", ".join(f"{path}={tree[path]}" for path in differing if path in tree)
-        if listed:
-            common[label] = listed
-    return common
-
-
-def _flat_settings(folder: Path) -> dict[str, object]:
-    """Dotted path to value, with the commit that ran; empty where the run has no record of it."""
-    settings: dict[str, object] = {}
-    if (folder / CONFIG).is_file():
-        settings |= {k: v for k, v in leaves(read_yaml(folder / CONFIG)) if k not in OF_THE_FOLDER}
-    if (folder / ENVIRONMENT).is_file():
-        environment: Any = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
-        settings["commit"] = (environment.get("git") or {}).get("commit")
-    return settings
+def _target(first: Path) -> Path:
+    """Where figures go unless --output says: the folder `plots` of the first run."""
+    return (first if first.is_dir() else first.parent) / "plots"

@@ -9,7 +9,6 @@ from workings.cli.console import write_data, write_note
 from workings.cli.folders import run_folder
 from workings.cli.profile.heat_map import draw_batch_by_length, draw_batch_by_setting
 from workings.cli.profile.memory_files import (
-    LARGEST,
     TRIALS,
     append_largest,
     largest_table,
@@ -21,6 +20,7 @@ from workings.cli.profile.trial import ProfiledRun
 from workings.config.dpo import DPOConfig
 from workings.config.kinds import AnyRun, TrainingRun
 from workings.errors import ConfigError
+from workings.evaluation.plots_memory import LARGEST
 
 MEMORY_FOLDER = "profile/memory"
 

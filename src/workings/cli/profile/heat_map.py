@@ -12,9 +12,8 @@ from pathlib import Path
 from workings.cli.profile.memory_files import short_label
 from workings.cli.profile.memory_search import Found
 from workings.cli.profile.trial import Trial
-from workings.evaluation.plot_style import GREY, INK, new_figure, save_figure, style
-
-_DARK_FROM = 0.55
+from workings.evaluation.plot_style import new_figure, save_figure, style
+from workings.evaluation.plots_memory import finish_heat_map, heat_cell
 
 
 def draw_batch_by_length(
@@ -35,8 +34,8 @@ def draw_batch_by_length(
                 trial = measured.get((size, length))
                 fits = _fits(found, size, length)
                 shade = trial.peak_bytes / 2**30 / top if trial is not None and fits else None
-                _cell(axes, x, y, shade=shade, text=_text(trial, fits=fits), crossed=not fits)
-        _finish(axes, [f"{length:,}" for length in lengths], [str(size) for size in sizes])
+                heat_cell(axes, x, y, shade=shade, text=_text(trial, fits=fits), crossed=not fits)
+        finish_heat_map(axes, [f"{length:,}" for length in lengths], [str(size) for size in sizes])
         axes.set_xlabel("tokens in a row")
         axes.set_ylabel("rows in a microbatch")
         axes.set_title(title)
@@ -64,8 +63,10 @@ def draw_batch_by_setting(
         for (y, x), trial in largest.items():
             shade = None if trial is None else trial.num_rows / most
             text = "" if trial is None else str(trial.num_rows)
-            _cell(axes, x, y, shade=shade, text=text, crossed=trial is None)
-        _finish(axes, [f"{length:,}" for length in lengths], [short_label(f) for f in founds])
+            heat_cell(axes, x, y, shade=shade, text=text, crossed=trial is None)
+        finish_heat_map(
+            axes, [f"{length:,}" for length in lengths], [short_label(f) for f in founds]
+        )
         axes.set_xlabel("tokens in a row")
         axes.set_title(title)
         caption = "Rows in the largest microbatch that fits. Darker is more; a cross is none."
@@ -81,33 +82,6 @@ def _text(trial: Trial | None, *, fits: bool) -> str:
     if not fits:
         return ""
     return "fits" if trial is None else f"{trial.peak_bytes / 2**30:.2f}"
-
-
-def _cell(axes: object, x: int, y: int, *, shade: float | None, text: str, crossed: bool) -> None:
-    from matplotlib import colormaps
-    from matplotlib.axes import Axes
-    from matplotlib.patches import Rectangle
-
-    assert isinstance(axes, Axes)
-    colour = "white" if shade is None else colormaps["Blues"](0.08 + 0.85 * shade)
-    axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, edgecolor="white"))
-    if crossed:
-        axes.plot(x, y, marker="x", color=GREY, markersize=6, linestyle="none")
-    ink = "white" if shade is not None and shade > _DARK_FROM else INK
-    axes.text(x, y, text, ha="center", va="center", color=ink, fontsize=9)
-
-
-def _finish(axes: object, columns: Sequence[str], rows: Sequence[str]) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(axes, Axes)
-    axes.grid(visible=False)
-    axes.set_xlim(-0.5, len(columns) - 0.5)
-    axes.set_ylim(-0.5, len(rows) - 0.5)
-    axes.set_xticks(range(len(columns)), columns)
-    axes.set_yticks(range(len(rows)), rows)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_visible(False)
 
 
 def _settings(found: Found) -> dict[str, object]:

@@ -12,7 +12,7 @@ from typing import Any
 from workings.cli.profile.memory_search import Found
 from workings.evaluation.tables import text_table
 
-TRIALS, LARGEST = "trials.csv", "largest.jsonl"
+TRIALS = "trials.csv"
 TRIAL_COLUMNS = (
     "settings",
     "sequence_length",
