@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from workings.cli.main import main
+from workings.evaluation.reports import read_results
 
 SummaryOf = Callable[[Path], dict[str, Any]]
 Captured = pytest.CaptureFixture[str]
@@ -158,8 +159,8 @@ def test_a_finished_evaluation_is_refused_or_gone_on_with(
     assert main(arguments) == 2
     assert capsys.readouterr().err == (
         f"error: the evaluation {tmp_path}/e exists, with results for short, long\n\n"
-        "hint: --resume keeps what was finished with the same settings and does the rest; "
-        "name=... starts another beside it\n"
+        "hint: --resume keeps what was sampled with the same settings and does the rest; "
+        "--fresh begins anew; name=... starts another beside it\n"
     )
     stored = tmp_path / "e" / "short" / "responses.parquet"
     before = stored.stat().st_mtime_ns
@@ -187,13 +188,107 @@ def test_another_reward_grades_stored_responses_again(
     assert settings["grader"]["mode"] == "four_class"
 
 
-def test_other_sampling_is_sampled_again(arguments: list[str], tmp_path: Path) -> None:
+def test_other_settings_are_refused_with_both_values_or_begun_anew(
+    arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
     assert main(arguments) == 0
     stored = tmp_path / "e" / "short" / "responses.parquet"
-    before = stored.stat().st_mtime_ns
-    assert main([*arguments, "--resume", "sampling.max_tokens=5"]) == 0
-    assert stored.stat().st_mtime_ns > before
+    before = stored.read_bytes()
+    other = [*arguments, "sampling.max_tokens=5", "seed=4"]
+    capsys.readouterr()
+    assert main([*other, "--resume"]) == 2
+    assert capsys.readouterr().err.startswith(
+        f"error: {tmp_path}/e/short holds responses under other settings:\n"
+        "  sampling.max_tokens: 8 stored, 5 now\n"
+    )
+    assert stored.read_bytes() == before
+    assert main([*other, "--resume", "--fresh"]) == 2
+    assert "--resume and --fresh contradict each other" in capsys.readouterr().err
+    assert main([*other, "--fresh"]) == 0
     assert max(row["response_tokens"] for row in _rows(stored.parent)) <= 5
+
+
+def test_what_was_begun_is_not_gone_on_with_unasked(
+    arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    assert main(arguments) == 0
+    for name in ("summary.json", "results.jsonl", "responses.parquet"):
+        (tmp_path / "e" / "long" / name).unlink()
+    capsys.readouterr()
+    assert main(arguments) == 2
+    assert "exists, with results for short and responses for long" in capsys.readouterr().err
+    assert main([*arguments, "--resume"]) == 0
+
+
+def test_only_the_reward_can_be_graded_again(
+    arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    assert main(arguments) == 0
+    folder = str(tmp_path / "e")
+    capsys.readouterr()
+    assert main(["eval", "--regrade", folder, "sampling.max_tokens=5"]) == 2
+    assert "stored responses do not change with sampling.max_tokens" in capsys.readouterr().err
+    assert main(["eval", "--regrade", folder, "--fresh"]) == 2
+    (tmp_path / "e" / "long" / "responses.parquet").unlink()
+    capsys.readouterr()
+    assert main(["eval", "--regrade", folder]) == 2
+    assert "has not all responses for long" in capsys.readouterr().err
+    assert main(["eval", "--regrade", str(tmp_path / "nowhere")]) == 2
+
+
+# -------------------------------------------------------------------------------------- grid
+
+
+def test_a_grid_has_a_folder_for_every_cell_and_one_table(
+    arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    grid = ["--grid", "sampling.temperature=0.0,0.6", "--grid", "seed=range(0,2)"]
+    assert main([*arguments, *grid]) == 0
+    out = capsys.readouterr().out.splitlines()
+    settings = [f"T{t}_top_p1_seed{seed}" for t in ("0", "0.6") for seed in (0, 1)]
+    assert [line.split()[:2] for line in out[2:]] == [["tiny", one] for one in settings]
+    root = tmp_path / "e"
+    with (root / "metrics_summary.csv").open() as file:
+        folders = [row["folder"] for row in csv.DictReader(file)]
+    assert sorted(folders) == sorted(f"tiny/{s}/{d}" for s in settings for d in ("long", "short"))
+    cell = root / "tiny" / "T0.6_top_p1_seed1"
+    assert yaml.safe_load((cell / "config.yaml").read_text())["sampling"]["temperature"] == 0.6
+    finished = {path: path.stat().st_mtime_ns for path in root.glob("*/*/*/responses.parquet")}
+    (cell / "long" / "summary.json").unlink()
+    assert main([*arguments, *grid, "--resume"]) == 0
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    assert capsys.readouterr().out.splitlines() == out
+    assert main(["eval", "--regrade", str(root), "reward.mode=four_class"]) == 0
+
+
+def test_a_classic_grid_lies_by_model_and_setting(arguments: list[str], capsys: Captured) -> None:
+    grid = ["--grid", "sampling.top_p=0.95,1.0", "layout=classic", "--dry-run"]
+    given = [one for one in arguments if not one.startswith("output_dir")]
+    assert main([*given, *grid]) == 0
+    cells = [yaml.safe_load(part) for part in capsys.readouterr().out.split("---\n")]
+    assert [(cell["output_dir"], cell["name"]) for cell in cells] == [
+        ("eval_results", "tiny/T0_top_p0.95"),
+        ("eval_results", "tiny/T0_top_p1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        (["seed"], "--grid seed; expected KEY=A,B"),
+        (["seed=1,2", "seed=3,4"], "seed is given two lists of values"),
+        (["seeds=1,2"], "seeds"),
+        (["name=a,b", "num_threads=1"], "would write into"),
+    ],
+)
+def test_a_grid_that_makes_no_sense_is_refused(
+    grid: list[str], message: str, arguments: list[str], capsys: Captured
+) -> None:
+    if grid[0].startswith("name"):
+        grid = ["model.name_or_path=/a/tiny,/b/tiny"]
+    options = [part for text in grid for part in ("--grid", text)]
+    assert main([*arguments, *options, "--dry-run"]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_resume_takes_no_path(arguments: list[str], capsys: Captured) -> None:
@@ -224,6 +319,41 @@ def test_tables_and_files(arguments: list[str], tmp_path: Path, capsys: Captured
     assert settings["sampling"]["max_tokens"] == 8
     assert settings["data"]["name"] == "short"
     assert settings["versions"]["workings"]
+
+
+@pytest.mark.parametrize("place", ["here", "eval_runs"])
+def test_a_whole_run_file_besides(place: str, arguments: list[str], tmp_path: Path) -> None:
+    assert main([*arguments, f"artefact={place}"]) == 0
+    folder = tmp_path if place == "here" else tmp_path / "eval_runs" / "e" / "step_0"
+    (file,) = folder.glob("e_step_0_eval_*.json")
+    rows = read_results(file)
+    assert len(rows) == 7
+    stored = [row for name in ("short", "long") for row in _rows(tmp_path / "e" / name)]
+    assert [row["response"] for row in rows] == [row["response"] for row in stored]
+    assert [row["correct"] for row in rows] == [row["correct"] for row in stored]
+
+
+def test_a_data_set_that_is_counted_by_an_average_takes_so_many_samples(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    datasets = "datasets=[{path: arithmetic, counted: avg@3, options: {num_problems: 2, terms: 2}}]"
+    given = [*arguments[:-1], datasets]
+    assert main([*given, "name=drawn", "sampling.temperature=1.0"]) == 0
+    assert len(_rows(tmp_path / "drawn" / "arithmetic")) == 6
+    assert main([*given, "name=greedy"]) == 0
+    assert len(_rows(tmp_path / "greedy" / "arithmetic")) == 2
+    assert "counted as avg@3; greedy decoding" in (tmp_path / "greedy" / "run.log").read_text()
+
+
+def test_unknown_devices_are_refused(arguments: list[str], capsys: Captured) -> None:
+    for devices, message in (
+        ("[tpu]", "'tpu' is no device"),
+        ("[0,0]", "names a card twice"),
+        ("[all,cpu]", "all stands alone"),
+        ("[cuda:97]", "cuda:97 is not there; torch sees"),
+    ):
+        assert main([*arguments, f"devices={devices}"]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_two_data_sets_of_one_name_are_refused(arguments: list[str], capsys: Captured) -> None:

@@ -1,0 +1,51 @@
+"""Responses that a judge decides about, in the files that its programs read.
+
+model_outputs.json     [{instruction, output, generator, dataset}], as AlpacaEval takes it
+model_outputs.jsonl    {prompts_final, output} a line, as judges of safety take it
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workings.types import RolloutGroup
+
+ARRAY_FILE, LINES_FILE = "model_outputs.json", "model_outputs.jsonl"
+
+
+def write_judged(
+    folder: Path, groups: Sequence[RolloutGroup], *, generator: str, dataset: str
+) -> tuple[Path, Path]:
+    """The two files with the first response to every question, in order.
+
+    `dataset` stands where a row does not say of which part it is.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    array: list[dict[str, Any]] = []
+    lines: list[str] = []
+    for group in groups:
+        output = group.rollouts[0].text
+        array.append(
+            {
+                "instruction": group.problem.question,
+                "output": output,
+                "generator": generator,
+                "dataset": str(group.problem.extra.get("dataset") or dataset),
+            }
+        )
+        row = {"prompts_final": group.problem.question, "output": output}
+        lines.append(json.dumps(row, ensure_ascii=False))
+    paths = (folder / ARRAY_FILE, folder / LINES_FILE)
+    _replace(paths[0], json.dumps(array, indent=2, ensure_ascii=False) + "\n")
+    _replace(paths[1], "".join(f"{line}\n" for line in lines))
+    return paths
+
+
+def _replace(path: Path, text: str) -> None:
+    beside = path.with_name(path.name + ".new")
+    # A lone surrogate (half an emoji cut by a tokenizer) cannot be written as UTF-8.
+    beside.write_text(text, encoding="utf-8", errors="replace")
+    beside.replace(path)

@@ -1,0 +1,57 @@
+"""Rows of the other files of an evaluation, with the fields that rows of results.jsonl have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workings.errors import DataError
+
+
+def as_result_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of results.jsonl as it is, one of a flat results file by the same names.
+
+    >>> as_result_row({"prompt": "Q", "generated_text": "3", "answer": "3", "correctness": True})
+    {'prompt': 'Q', 'response': '3', 'ground_truth': '3', 'correct': True}
+    """
+    if "generated_text" not in row:
+        return dict(row)
+    rest = {key: value for key, value in row.items() if key not in _FLAT}
+    return {new: row.get(old) for old, new in _FLAT.items()} | rest
+
+
+def artefact_rows(content: Mapping[str, Any], *, where: str) -> list[dict[str, Any]]:
+    """The rows of a whole-run file; DataError where it is something else.
+
+    Ids are those of the problems, with the data set before them where the file has several.
+    """
+    results = content.get("results")
+    if not isinstance(results, list) or "metadata" not in content:
+        raise DataError(
+            f"{where} is no evaluation: expected an object with metadata and results",
+            hint="workings eval artefact=eval_runs writes one",
+        )
+    several = len({row.get("dataset") for row in results}) > 1
+    return [
+        {
+            "prompt": row["question"],
+            "ground_truth": row["ground_truth"],
+            "response": row["full_response"],
+            "metrics": row["rewards"],
+            "id": f"{row['dataset']}/{row['id']}" if several else row["id"],
+            "sample": row.get("sample", 0),
+            "subject": row["subject"],
+            "level": row["level"],
+            "correct": row["correct"],
+            "extracted": row["r1_format_extracted"],
+        }
+        for row in results
+    ]
+
+
+_FLAT = {
+    "prompt": "prompt",
+    "generated_text": "response",
+    "answer": "ground_truth",
+    "correctness": "correct",
+}

@@ -1,0 +1,93 @@
+"""Evaluation inside training: several sets, what chooses the best, step 0 against the end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli_runs import SUMS, grpo_arguments
+
+from workings.cli.before_after import before_and_after
+from workings.cli.main import main
+from workings.cli.validation import benchmark_of
+from workings.data.benchmarks import benchmark_config
+from workings.evaluation.compare import compare_folders
+from workings.evaluation.reports import read_results, read_summary
+
+OTHER = f"{{path: arithmetic, name: other, split: test, options: {{num_problems: 5, {SUMS}}}}}"
+
+
+@pytest.fixture(scope="module")
+def measured(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with the tag rewards that reports a second set and writes whole-run files."""
+    output = tmp_path_factory.mktemp("measured")
+    more = ("name=m", f"evaluation.datasets=[{OTHER}]", "evaluation.artefact=true", "reward=tags")
+    assert main(grpo_arguments(tiny_folder, output, *more)) == 0
+    return output / "m"
+
+
+def rows(folder: Path) -> list[dict[str, float]]:
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_every_set_is_measured_at_every_evaluation(measured: Path) -> None:
+    for step in (0, 1, 2):
+        for name, problems in (("arithmetic", 8), ("other", 5)):
+            summary = read_summary(measured / "eval" / f"step_{step:06d}" / name)
+            assert summary["metrics"]["num_problems"] == problems
+            assert summary["settings"]["step"] == step
+    names = {name for row in rows(measured) for name in row}
+    assert {"eval/accuracy", "eval/other/accuracy", "eval/other/format_reward"} <= names
+    assert "eval/arithmetic/accuracy" not in names
+
+
+def test_tag_metrics_are_recorded_and_told(measured: Path) -> None:
+    found = [row for row in rows(measured) if "eval/tags/format_percent" in row]
+    assert [row["step"] for row in found] == [0, 1, 2]
+    assert found[0]["eval/tags/num_samples"] == 16
+    assert sum("eval/other/tags/avg_total_reward" in row for row in rows(measured)) == 3
+    log = (measured / "run.log").read_text()
+    assert "arithmetic at step 0: format 0.0 %, answer 0.0 %, reasoning present" in log
+
+
+def test_the_end_tells_step_0_against_the_last(measured: Path) -> None:
+    lines = before_and_after(measured)
+    log = (measured / "run.log").read_text()
+    assert all(line in log for line in lines)
+    assert lines[0].startswith("arithmetic, step 0 against step 2: ")
+    sides = [measured / "eval" / f"step_{step:06d}" / "other" for step in (0, 2)]
+    difference = compare_folders(sides[:1], sides[1:])
+    told = next(line for line in lines if line.startswith("other, difference"))
+    assert f"{100 * difference.difference:+.1f} points" in told
+    assert "over 5 problems" in told
+    assert sum("total reward" in line for line in lines) == 4
+
+
+def test_a_run_without_step_0_tells_nothing(sft_run: Path, tmp_path: Path) -> None:
+    assert before_and_after(sft_run) == []
+    assert before_and_after(tmp_path) == []
+
+
+def test_whole_run_files_of_every_evaluation(measured: Path) -> None:
+    for step in (0, 1, 2):
+        folder = measured.parent / "eval_runs" / "m" / f"step_{step}"
+        (file,) = folder.glob(f"m_step_{step}_eval_*.json")
+        assert len(read_results(file)) == 2 * (8 + 5)
+
+
+def test_a_benchmark_is_known_by_its_rows() -> None:
+    assert benchmark_of(benchmark_config("math500")) == "math500"
+    assert benchmark_of(benchmark_config("arithmetic")) is None
+    mine = benchmark_config("math500").model_copy(update={"path": "mine.jsonl"})
+    assert benchmark_of(mine) is None
+
+
+def test_two_sets_of_one_name_are_refused(
+    tiny_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = OTHER.replace("name: other", "name: arithmetic")
+    more = ("name=m", f"evaluation.datasets=[{again}]")
+    assert main(grpo_arguments(tiny_folder, tmp_path, *more)) == 2
+    assert "two sets to evaluate on are called 'arithmetic'" in capsys.readouterr().err
