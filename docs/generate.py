@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Mapping
 
 from generators import (
+    benchmarks,
     commands,
     excerpts,
     faults,
@@ -30,6 +31,7 @@ GENERATORS: Mapping[str, Callable[[], Blocks]] = {
     "scores": scores.blocks,
     "objectives": objectives.blocks,
     "templates": templates.blocks,
+    "benchmarks": benchmarks.blocks,
     "faults": faults.blocks,
     "excerpts": excerpts.blocks,
 }

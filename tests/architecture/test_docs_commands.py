@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from workings.cli import main as cli
+from workings.cli.commands.wandb_setup import settings_text
 from workings.config.compose import compose
 from workings.config.dump import dump_yaml
 
@@ -57,6 +58,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     page = ROOT / "docs" / "guides" / "your-own-data.md"
     (mine,) = re.findall(r"```yaml\n(# mine\.yaml\n.*?)```", page.read_text(), re.DOTALL)
     (root / "mine.yaml").write_text(mine, encoding="utf-8")
+    text = settings_text(entity="team", project="sums", online=True)
+    (root / "wandb.yaml").write_text(text, encoding="utf-8")
     (root / "my_template.txt").write_text("{question}\n", encoding="utf-8")
     return root
 

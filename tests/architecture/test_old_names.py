@@ -12,6 +12,7 @@ import workings
 from workings.config.fields import find_setting
 from workings.config.kinds import RUN_TYPES
 from workings.config.sources import shipped_names
+from workings.data.preparation.recipes import BENCHMARKS, RECIPES
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "old-names.md"
@@ -35,8 +36,10 @@ def exists(name: str) -> bool:
     """True for a Python name, a command, a configuration, a setting, or a file that is there."""
     if name.startswith("workings."):
         return _is_python(name)
+    if name.startswith("workings data prepare "):
+        return name.split()[3] in (*RECIPES, BENCHMARKS)
     if name.startswith("workings "):
-        return _is_command(name.split()[1:])
+        return _is_command(COMMAND.match(name)[0].split()[1:])
     if name.startswith("pytest "):
         return name in ("pytest --cov=workings", *(f"pytest -k test_{k}" for k in RUNS_WITH_TESTS))
     if name.startswith("make "):
@@ -47,9 +50,11 @@ def exists(name: str) -> bool:
         return any(name.removeprefix("-c ") in shipped_names(kind) for kind in RUN_TYPES)
     if "/" in name or name in ("pyproject.toml", "constraints.txt"):
         return (ROOT / name).exists()
-    return any(find_setting(name, kind) is not None for kind in RUN_TYPES)
+    return any(find_setting(name.partition("=")[0], kind) is not None for kind in RUN_TYPES)
 
 
+COMMAND = re.compile(r"workings(?: [a-z][a-z-]*(?=$| ))+")
+"""The command and its subcommands; settings and options follow."""
 RUNS_WITH_TESTS = ("sft", "grpo", "dpo")
 
 

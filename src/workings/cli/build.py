@@ -14,15 +14,13 @@ from typing import Any
 
 import torch
 
-from workings.config.sections import (
-    DataConfig,
-    DatasetConfig,
-    GraderConfig,
-    ModelConfig,
-    RewardConfig,
-    SamplingConfig,
-    TrackingConfig,
-)
+from workings.cli.light_parts import build_grader as build_grader
+from workings.cli.light_parts import build_run_reward as build_run_reward
+from workings.cli.light_parts import build_sampling as build_sampling
+from workings.cli.light_parts import dataset_name as dataset_name
+from workings.cli.light_parts import evaluation_settings as evaluation_settings
+from workings.config.sections import DataConfig, DatasetConfig, ModelConfig, TrackingConfig
+from workings.data.benchmarks import problem_arguments, row_arguments
 from workings.data.demonstrations import problems_of
 from workings.data.encoding import (
     EncodedDemonstration,
@@ -37,23 +35,15 @@ from workings.data.shortening import shorten_prompt
 from workings.data.split import take, train_validation_split
 from workings.data.tags import Tags, tag_demonstrations
 from workings.data.templates import PromptTemplate, load_template, tag_template
-from workings.errors import ConfigError
-from workings.evaluation.evaluate import evaluate
-from workings.evaluation.reports import write_results
-from workings.evaluation.result import EvaluationResult
 from workings.grading.grader import Grader
-from workings.grading.policy import GradingPolicy
 from workings.models.load import LoadedModel, load_model
 from workings.models.lora import adapter_base, add_lora
 from workings.models.source import resolve_source
 from workings.models.tokenizer import load_tokenizer
-from workings.models.weights import has_adapter, named_full_weights
-from workings.rewards.reward import Reward, build_reward
-from workings.rollout.engine import Engine, SamplingParams
+from workings.models.weights import has_adapter
 from workings.seeds import derive_seed
 from workings.tracking.console import ConsoleSink
 from workings.tracking.recorder import Recorder, Sink
-from workings.training.progress import Evaluator
 from workings.types import Demonstration, Problem, Prompt
 
 Log = Callable[[str], None]
@@ -136,25 +126,6 @@ def build_tokenizer(config: ModelConfig) -> Any:
     )
 
 
-def build_sampling(
-    config: SamplingConfig, template: PromptTemplate, *, logprobs: bool = True
-) -> SamplingParams:
-    """How to draw; the template's stop strings are used where the run gives none.
-
-    Evaluation has no use for the log-probabilities of what it samples and leaves them out.
-    """
-    return SamplingParams(
-        temperature=config.temperature,
-        top_p=config.top_p,
-        top_k=config.top_k,
-        min_p=config.min_p,
-        max_tokens=config.max_tokens,
-        min_tokens=config.min_tokens,
-        stop=config.stop or template.stop,
-        logprobs=logprobs,
-    )
-
-
 def build_template(
     name: str, tokenizer: Any, *, system_prompt: str | None
 ) -> tuple[PromptTemplate, str | None]:
@@ -171,55 +142,23 @@ def build_template(
     return template, system_prompt
 
 
-def build_grader(config: GraderConfig) -> Grader:
-    """The grader; its workers start on first need."""
-    policy = GradingPolicy(deadline_seconds=config.deadline_seconds)
-    return Grader(policy, num_workers=config.num_workers, store=config.store)
-
-
-def build_run_reward(
-    config: RewardConfig, grader: Grader, *, eos_token: str | None, max_tokens: int
-) -> Reward:
-    """The reward of a run."""
-    return build_reward(
-        config.name,
-        grader=grader,
-        mode=config.mode,
-        fast=config.fast,
-        strict_compat=config.equality == "strict",
-        profile=config.profile,
-        eos_token=eos_token,
-        weights=config.weights,
-        use_format_exact=config.use_format_exact,
-        use_format_approximate=config.use_format_approximate,
-        use_answer_check=config.use_answer_check,
-        use_number_check=config.use_number_check,
-        max_tokens=max_tokens,
-        overlong_buffer=config.overlong_buffer,
-    )
-
-
 def problems_at(
     config: DatasetConfig, *, seed: int, grader: Grader, bad_gold: Any, log: Log
 ) -> Loaded[Problem]:
     """The problems of a data set; their golds are checked."""
-    loaded = load_problems(
-        **dataset_arguments(config), seed=seed, check_gold=grader.check_gold, bad_gold=bad_gold
-    )
+    arguments = {"bad_gold": bad_gold, **problem_arguments(config)}
+    loaded = load_problems(**arguments, seed=seed, check_gold=grader.check_gold)
     log(describe_loaded(loaded))
+    for note in (*loaded.notes, *([config.note] if config.note else ())):
+        log(f"note: {note}")
     return loaded
 
 
 def demonstrations_at(config: DatasetConfig, *, seed: int, log: Log) -> Loaded[Demonstration]:
     """The demonstrations of a data set."""
-    loaded = load_demonstrations(**dataset_arguments(config), seed=seed)
+    loaded = load_demonstrations(**row_arguments(config), seed=seed)
     log(describe_loaded(loaded))
     return loaded
-
-
-def dataset_arguments(config: DatasetConfig) -> dict[str, Any]:
-    """The settings of a data set as the loaders take them: every field, by its own name."""
-    return {name: getattr(config, name) for name in type(config).model_fields}
 
 
 def describe_loaded(loaded: Loaded[Any]) -> str:
@@ -375,80 +314,6 @@ def limited_problems(
     return take(problems, limit, seed=derive_seed(seed, "validation"))
 
 
-def build_evaluator(
-    *,
-    policy: Policy,
-    engine: Engine,
-    prompts: Sequence[Prompt],
-    reward: Reward,
-    sampling: SamplingParams,
-    num_samples: int,
-    seed: int,
-    dataset: str,
-    folder: Path,
-    recorder: Recorder,
-    settings: Mapping[str, object],
-    rests: bool = False,
-) -> Evaluator:
-    """`step -> metrics`: the engine takes the current weights, samples, grades and stores.
-
-    `rests`: it sleeps before and after.
-    """
-
-    def evaluate_step(step: int) -> Mapping[str, float]:
-        engine.load_weights(step, named_full_weights(policy.model))
-        if rests:
-            engine.wake()
-        target = folder / "eval" / f"step_{step:06d}"
-        result: EvaluationResult = evaluate(
-            engine,
-            prompts,
-            reward,
-            sampling,
-            num_samples=num_samples,
-            seed=seed,
-            dataset=dataset,
-            folder=target,
-        )
-        if rests:
-            engine.sleep()
-        write_results(target, result, settings={**settings, "step": step})
-        recorder.record(step, result.recorded(prefix=""), prefix="eval")
-        return result.metrics
-
-    return evaluate_step
-
-
-def evaluation_settings(
-    *,
-    model: str,
-    template: str,
-    engine: str,
-    sampling: SamplingParams,
-    num_samples: int,
-    seed: int,
-    reward: Reward,
-) -> dict[str, object]:
-    """What the numbers of an evaluation depend on, for summary.json."""
-    return {
-        "model": model,
-        "template": template,
-        "backend": engine,
-        "sampling": {
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "top_k": sampling.top_k,
-            "min_p": sampling.min_p,
-            "max_tokens": sampling.max_tokens,
-            "min_tokens": sampling.min_tokens,
-            "stop": list(sampling.stop),
-        },
-        "num_samples": num_samples,
-        "seed": seed,
-        "grader": dict(reward.settings),
-    }
-
-
 def build_recorder(
     config: TrackingConfig,
     folder: Path,
@@ -492,11 +357,3 @@ def set_threads(num_threads: int) -> None:
     """Give torch so many CPU threads; 0 leaves it alone."""
     if num_threads:
         torch.set_num_threads(num_threads)
-
-
-def dataset_name(config: DatasetConfig) -> str:
-    """The name that metrics and folders carry."""
-    name = config.name or Path(config.path).stem
-    if not name or "/" in name:
-        raise ConfigError(f"data set name {name!r}; expected a plain name without '/'")
-    return name

@@ -41,7 +41,7 @@ def compose_evaluation(names_or_files: Sequence[str], overrides: Sequence[str]) 
     run = composition.run
     assert isinstance(run, EvalConfig)
     if run.datasets != base.datasets:
-        run = run.model_copy(update={"held_out": None})
+        run = EvalConfig.model_validate({**run.model_dump(), "held_out": None})
     elif own_dataset is None:
         raise ConfigError(
             f"the {kind} run {trained.run.name!r} has no validation rows to evaluate on",

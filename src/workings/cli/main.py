@@ -44,6 +44,10 @@ inspect_app = typer.Typer(
 app.add_typer(inspect_app, name="inspect")
 data_app = typer.Typer(help="Make data sets out of others.", rich_markup_mode=None)
 app.add_typer(data_app, name="data")
+wandb_app = typer.Typer(
+    help="Weights & Biases: set it up, send offline runs.", rich_markup_mode=None
+)
+app.add_typer(wandb_app, name="wandb")
 profile_app = typer.Typer(
     help="Measure what a run needs and how fast it is.", rich_markup_mode=None
 )
@@ -164,14 +168,117 @@ def pipeline(
 
 @app.command(name="eval", cls=RunCommand, context_settings=_PASS_ON)
 def evaluate(
-    ctx: typer.Context, config: Configs = None, dry_run: DryRun = False, resume: Resume = None
+    ctx: typer.Context,
+    config: Configs = None,
+    dry_run: DryRun = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            metavar="[latest]",
+            help="Keep what an earlier start has sampled, and do the rest.",
+        ),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin anew, whatever an earlier start left.")
+    ] = False,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--grid",
+            metavar="KEY=A,B",
+            help="Evaluate every combination of these values; again for more keys.",
+        ),
+    ] = None,
+    regrade: Annotated[
+        Path | None,
+        typer.Option(
+            "--regrade",
+            metavar="FOLDER",
+            help="Grade the responses of an evaluation again, without a model; settings of reward "
+            "and grader may follow.",
+        ),
+    ] = None,
 ) -> int:
     """Evaluate a model on benchmarks.
 
     The model may be a checkpoint; every number comes with its interval. With -c and the folder of
     a training run, its model is measured just as the run measures itself.
     """
-    return _start("eval", config, ctx.args, dry_run=dry_run, resume=resume)
+    if regrade is not None:
+        if config or grid or resume or fresh or dry_run:
+            raise ConfigError("--regrade FOLDER takes settings of reward and grader, and no option")
+        return _hand_over("eval_regrade", regrade, overrides_from(ctx.args, "eval"))
+    if grid:
+        return _start_grid(config, ctx.args, grid, dry_run=dry_run, resume=resume, fresh=fresh)
+    run = _composed("eval", config, ctx.args)
+    if dry_run:
+        return _print_configuration(run)
+    return _hand_over("eval", run, resume=resume, fresh=fresh)
+
+
+@app.command("eval-luffy", context_settings=_PASS_ON)
+def evaluate_luffy(
+    ctx: typer.Context,
+    model_path: Annotated[str, typer.Option("--model_path", "--model-path", help="The model.")],
+    input_file: Annotated[
+        str,
+        typer.Option("--input_file", "--input-file", help="Parquet with LUFFY's columns, or any."),
+    ],
+    output_file: Annotated[
+        Path, typer.Option("--output_file", "--output-file", help="Rows, one JSON object a line.")
+    ],
+    remove_system: Annotated[
+        bool,
+        typer.Option(
+            "--remove_system", "--remove-system", help="Leave out the rows' system message."
+        ),
+    ] = False,
+    template: Annotated[
+        str, typer.Option("--template", help="own, qwen, prime, simplerl, no ... or a file.")
+    ] = "own",
+    add_oat_evaluate: Annotated[
+        bool,
+        typer.Option("--add_oat_evaluate", "--add-oat-evaluate", help="The second grader decides."),
+    ] = False,
+    any_true: Annotated[
+        bool, typer.Option("--any_true", "--any-true", help="Either grader decides.")
+    ] = False,
+    temperature: Annotated[float, typer.Option("--temperature", help="0 is greedy.")] = 0.6,
+    top_p: Annotated[float, typer.Option("--top_p", "--top-p", help="1 is off.")] = 1.0,
+    max_tokens: Annotated[
+        int, typer.Option("--max_tokens", "--max-tokens", help="Most tokens of a response.")
+    ] = 8192,
+    n: Annotated[int, typer.Option("--n", help="Responses to each row.")] = 1,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Begin anew, whatever an earlier start left.")
+    ] = False,
+) -> int:
+    """Evaluate by the flags of LUFFY's script.
+
+    Rows, decoded text and a log go beside the output file. Other settings of `workings eval` may
+    follow, such as devices=[0,1] or engine.name=vllm.
+    """
+    given = {
+        "model.name_or_path": model_path,
+        "template": template,
+        "sampling.temperature": temperature,
+        "sampling.top_p": top_p,
+        "sampling.max_tokens": max_tokens,
+        "num_samples": n,
+        "name": output_file.stem,
+    }
+    overrides = [f"--{key}={value}" for key, value in given.items()]
+    overrides += ["sampling.stop=[]", f"datasets=[{{path: '{input_file}', name: input}}]"]
+    run = _composed("eval", None, [*overrides, *ctx.args])
+    module = importlib.import_module("workings.cli.commands.eval_luffy")
+    flags = module.Flags(
+        output=output_file,
+        remove_system=remove_system,
+        second_decides=add_oat_evaluate,
+        either_decides=any_true,
+    )
+    return _hand_over("eval_luffy", run, flags, fresh=fresh)
 
 
 @app.command(context_settings=_PASS_ON)
@@ -223,6 +330,24 @@ def serve(ctx: typer.Context, config: Configs = None, dry_run: DryRun = False) -
 
 
 # ------------------------------------------------------------------------------- after a run
+
+
+@app.command(context_settings=_PASS_ON)
+def judge(
+    ctx: typer.Context,
+    folder: Annotated[Path, typer.Argument(help="An evaluation, or one data set of it.")],
+    config: Configs = None,
+    dry_run: DryRun = False,
+) -> int:
+    """Let a model judge replies without a gold.
+
+    AlpacaEval's win rate and the share of safe replies, from what `workings eval` stored. Settings
+    of the judge may follow: model.name_or_path=..., engine.name=vllm.
+    """
+    run = _composed("sample", config, ["--sampling.temperature=0", *ctx.args])
+    if dry_run:
+        return _print_configuration(run)
+    return _hand_over("judge", folder, run)
 
 
 @app.command()
@@ -351,18 +476,176 @@ def grade(
     )
 
 
+@app.command(context_settings=_PASS_ON)
+def sweep(
+    ctx: typer.Context,
+    config: Configs = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, help="Runs at once. Default: one, or one a device."),
+    ] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option("--devices", metavar="N,N,...", help="GPUs; every run gets one of them."),
+    ] = None,
+    together: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--zip",
+            metavar="KEY,KEY",
+            help="Settings whose values go together one by one; again for more.",
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option("--metric", metavar="NAME", help="What is compared. Default: the accuracy."),
+    ] = None,
+    minimise: Annotated[
+        bool | None,
+        typer.Option("--minimise/--maximise", help="What is best. Default: by the metric."),
+    ] = None,
+    cpus: Annotated[float, typer.Option("--cpus", min=0.0, help="Of a run, on Ray.")] = 1.0,
+    gpus: Annotated[float, typer.Option("--gpus", min=0.0, help="Of a run, on Ray.")] = 0.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and stop.")] = False,
+) -> int:
+    """Run every combination of several values.
+
+    key=a,b key2=c,d are four runs, each in a folder of its own below output_dir/name; launcher=ray
+    puts them on a Ray cluster. The same command goes on with a sweep that was stopped, and tries
+    again what failed. At the end: one table, the best run first, and one figure.
+    """
+    kind = _kind_of(config, default="grpo")
+    return _hand_over(
+        "sweep",
+        kind,
+        config or [],
+        overrides_from(ctx.args, kind),
+        zipped=together or [],
+        jobs=jobs,
+        devices=[] if devices is None else _names(devices),
+        cpus=cpus,
+        gpus=gpus,
+        metric=metric,
+        minimise=minimise,
+        dry_run=dry_run,
+    )
+
+
 @app.command()
 def plot(
-    runs: Annotated[list[Path], typer.Argument(help="Folders of runs.")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders of runs, evaluations or sweeps.")],
+    figure: Annotated[
+        str | None,
+        typer.Option(
+            "--figure",
+            metavar="NAME",
+            help="sft-loss, rl-reward, module-ablation, grpo-reward, grpo-format-reward, length, "
+            "entropy, clip-fraction, grad-norm, bars, bars-by-model, step0-final or memory.",
+        ),
+    ] = None,
     metric: Annotated[
         list[str] | None, typer.Option("--metric", help="A metric's name; again for more.")
     ] = None,
+    by: Annotated[
+        list[str] | None,
+        typer.Option("--by", metavar="KEY", help="A setting that tells lines apart; again."),
+    ] = None,
+    smoothing: Annotated[
+        int | None,
+        typer.Option("--smoothing", min=1, help="Steps of the moving mean. Default: by length."),
+    ] = None,
+    title: Annotated[str | None, typer.Option("--title", help="Instead of the usual one.")] = None,
     output: Annotated[
         Path | None, typer.Option("--output", help="Image file, or a folder for several.")
     ] = None,
 ) -> int:
-    """Draw the curves of runs."""
-    return _hand_over("plot", runs, metrics=tuple(metric or ()), output=output)
+    """Draw the curves of runs, or a named figure.
+
+    As PNG, SVG and PDF with a caption that holds the settings. Runs that differ in their seed alone
+    are one line in a named figure. A sweep's folder stands for its runs.
+    """
+    return _hand_over(
+        "plot",
+        runs,
+        metrics=tuple(metric or ()),
+        output=output,
+        figure=figure,
+        by=tuple(by or ()),
+        smoothing=smoothing,
+        title=title,
+    )
+
+
+@app.command()
+def compare(
+    folders: Annotated[
+        list[str],
+        typer.Argument(metavar="FOLDER", help="Evaluations or runs; the first is the reference."),
+    ],
+    pool: Annotated[
+        bool,
+        typer.Option(
+            "--pool", help="Each argument is several seeds, pooled: A,B,C or a quoted pattern."
+        ),
+    ] = False,
+    dataset: Annotated[
+        list[str] | None,
+        typer.Option("--dataset", metavar="NAME", help="Only this data set; again for more."),
+    ] = None,
+    step: Annotated[
+        int | None,
+        typer.Option("--step", help="Of training runs, this evaluation. Default: the last."),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", metavar="NAME", help="Of training runs; again for more."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """Say which model is better, and whether it is clear.
+
+    Paired by problem, per data set: both accuracies, the difference with its interval, and how many
+    problems got better and worse. Several comparisons are corrected for their number. Of training
+    runs the final metrics stand side by side.
+    """
+    return _hand_over(
+        "compare",
+        folders,
+        pool=pool,
+        datasets=tuple(dataset or ()),
+        step=step,
+        metrics=tuple(metric or ()),
+        as_json=as_json,
+    )
+
+
+@app.command()
+def view(
+    folder: Annotated[Path, typer.Argument(help="Where the runs and evaluations are.")] = Path(
+        "runs"
+    ),
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=1, max=65535, help="Default: 8501, or a free one."),
+    ] = None,
+    open_browser: Annotated[
+        bool, typer.Option("--open", help="Open the page in the browser.")
+    ] = False,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            "--tokenizer",
+            metavar="PATH",
+            help="For the texts of tokens: a model's folder. Default: one beside the run.",
+        ),
+    ] = None,
+) -> int:
+    """Show runs and responses in the browser.
+
+    Curves, benchmarks with intervals and paired differences, and every stored response with its
+    LaTeX. Read-only, for this machine alone, without network.
+    """
+    return _hand_over("view", folder, port=port, open_browser=open_browser, tokenizer=tokenizer)
 
 
 @app.command()
@@ -388,10 +671,25 @@ def inspect_data(
 ) -> int:
     """Show rows as the model sees them.
 
-    Tokens, loss mask, template and stop strings.
+    Tokens, loss mask, template and stop strings, and below them what was checked; exit code 1 names
+    every fault of EOS, BOS, prompt ids, lengths and packing.
     """
     kind = _kind_of(config, default="sft")
     return _hand_over("inspect_data", _composed(kind, config, ctx.args), limit=limit)
+
+
+@inspect_app.command("prompts", context_settings=_PASS_ON)
+def inspect_prompts(
+    ctx: typer.Context,
+    config: Configs = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Prompts to show.")] = 3,
+) -> int:
+    """Show prompts as the model sees them.
+
+    Of any data set and template, with the same checks as `inspect data`.
+    """
+    kind = _kind_of(config, default="grpo")
+    return _hand_over("inspect_prompts", _composed(kind, config, ctx.args), limit=limit)
 
 
 @inspect_app.command("rollouts", context_settings=_PASS_ON)
@@ -432,6 +730,211 @@ def filter_correct(
     return _hand_over("filter_correct", run, source, output)
 
 
+@data_app.command("list")
+def data_list(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> int:
+    """List the benchmarks.
+
+    With their problems, the rule that they are counted by, where they come from, and the local copy
+    that would be read. Nothing is downloaded.
+    """
+    return _hand_over("data_list", as_json=as_json)
+
+
+@data_app.command("prepare")
+def data_prepare(
+    name: Annotated[str, typer.Argument(help="A recipe, or `benchmarks`.")],
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="HUB_ID_OR_PATH",
+            help="Another hub id, or a local copy: a file or folder. Default: the published data.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FOLDER", help="New folder. Default: below data."),
+    ] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--files", metavar="PATTERN", help="Which files; again for more."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Read only the first so many rows.")
+    ] = None,
+    size: Annotated[
+        int | None, typer.Option("--size", min=1, help="Rows to select, held-out ones included.")
+    ] = None,
+    held_out: Annotated[
+        int | None, typer.Option("--held-out", min=0, help="Rows for the validation file.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Of the choice of held-out rows.")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option("--max-length", min=1, help="In tokens, EOS included.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option("--tokenizer", metavar="MODEL", help="Whose tokens: hub id, folder or name."),
+    ] = None,
+    exclude: Annotated[
+        str | None,
+        typer.Option("--exclude", metavar="PATH", help="Leave out the questions of this data set."),
+    ] = None,
+    system_prompt: Annotated[
+        str | None,
+        typer.Option("--system-prompt", metavar="FILE", help="System message of every prompt."),
+    ] = None,
+    numeric_answers: Annotated[
+        bool,
+        typer.Option("--numeric-answers", help="Leave out rows whose answer is no number."),
+    ] = False,
+    sets: Annotated[
+        str | None,
+        typer.Option("--sets", metavar="NAME,...", help="Which benchmarks. Default: all."),
+    ] = None,
+    check_contamination: Annotated[
+        str | None,
+        typer.Option(
+            "--check-contamination",
+            metavar="BENCHMARK,...",
+            help="Compare the questions with those of benchmarks.",
+        ),
+    ] = None,
+    ngram: Annotated[
+        int, typer.Option("--ngram", min=2, help="Words in a row that make an overlap.")
+    ] = 13,
+    min_share: Annotated[
+        float,
+        typer.Option(
+            "--min-share",
+            min=0.0,
+            max=1.0,
+            help="Least share of a question's n-grams that a row must hold.",
+        ),
+    ] = 0.0,
+    drop_contaminated: Annotated[
+        bool, typer.Option("--drop-contaminated", help="Leave out the rows that overlap.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a folder that exists.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+) -> int:
+    """Prepare a known data set for training.
+
+    With counts of rows kept and dropped, checksums and a card. Recipes: omr12k, omr12k-2048,
+    omr12k-4096, openmathreasoning_mini, dapo_math, math_sft, luffy, openr1_46k, luffy_sft,
+    luffy_sft_rl; and benchmarks, for the benchmarks in one schema.
+    """
+    settings = {
+        "size": size,
+        "held_out": held_out,
+        "seed": seed,
+        "max_length": max_length,
+        "tokenizer": tokenizer,
+        "exclude": exclude,
+        "system_prompt": system_prompt,
+        "numeric_answers": numeric_answers or None,
+    }
+    return _hand_over(
+        "data_prepare",
+        name,
+        origin=origin,
+        out=out,
+        files=files or [],
+        settings={key: value for key, value in settings.items() if value is not None},
+        limit=limit,
+        sets=_names(sets),
+        against=_names(check_contamination),
+        ngram=ngram,
+        min_share=min_share,
+        drop_contaminated=drop_contaminated,
+        force=force,
+        dry_run=dry_run,
+    )
+
+
+@data_app.command("contamination")
+def data_contamination(
+    train: Annotated[str, typer.Argument(help="A training set: file, folder, name or hub id.")],
+    against: Annotated[
+        str, typer.Option("--against", metavar="BENCHMARK,...", help="Benchmarks, or paths.")
+    ],
+    benchmarks_from: Annotated[
+        Path | None,
+        typer.Option(
+            "--benchmarks-from",
+            metavar="FOLDER",
+            help="Local copies of benchmarks. Default: $WORKINGS_DATA_DIR, then the hub.",
+        ),
+    ] = None,
+    ngram: Annotated[
+        int, typer.Option("--ngram", min=2, help="Words in a row that make an overlap.")
+    ] = 13,
+    min_words: Annotated[
+        int,
+        typer.Option(
+            "--min-words", min=1, help="Shorter questions are only compared as a whole text."
+        ),
+    ] = 8,
+    min_share: Annotated[
+        float,
+        typer.Option(
+            "--min-share",
+            min=0.0,
+            max=1.0,
+            help="Least share of a question's n-grams that a row must hold.",
+        ),
+    ] = 0.0,
+    question: Annotated[
+        str | None,
+        typer.Option("--question", metavar="COLUMN", help="Default: a usual name."),
+    ] = None,
+    split: Annotated[str, typer.Option("--split", help="Of a folder or hub data set.")] = "train",
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--files", metavar="PATTERN", help="Which files; again for more."),
+    ] = None,
+    responses: Annotated[
+        bool, typer.Option("--responses", help="Look through responses and plain text too.")
+    ] = False,
+    examples: Annotated[
+        int, typer.Option("--examples", min=0, help="Ids of each kind in the report.")
+    ] = 20,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The report as JSON.")
+    ] = None,
+    clean: Annotated[
+        Path | None,
+        typer.Option("--clean", metavar="FILE", help="A copy without the rows that overlap."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> int:
+    """Find benchmark questions in a training set.
+
+    Exact copies and runs of 13 words, with counts and examples by id; the training set is streamed.
+    """
+    return _hand_over(
+        "data_contamination",
+        train,
+        against=_names(against),
+        benchmarks_from=benchmarks_from,
+        ngram=ngram,
+        min_words=min_words,
+        min_share=min_share,
+        column=question,
+        split=split,
+        files=files or [],
+        responses=responses,
+        num_examples=examples,
+        out=out,
+        clean=clean,
+        as_json=as_json,
+    )
+
+
 @app.command(context_settings=_PASS_ON)
 def doctor(ctx: typer.Context, config: Configs = None) -> int:
     """Say what works on this machine.
@@ -444,6 +947,52 @@ def doctor(ctx: typer.Context, config: Configs = None) -> int:
         kind = _kind_of(config, default="grpo", rather="pipeline")
         composed = _composed(kind, config, ctx.args)
     return _hand_over("doctor", composed)
+
+
+@wandb_app.command("setup")
+def wandb_setup(
+    entity: Annotated[
+        str | None, typer.Option("--entity", help="Whose project. Default: your own.")
+    ] = None,
+    project: Annotated[str, typer.Option("--project", help="Where runs are listed.")] = "workings",
+    output: Annotated[
+        Path, typer.Option("--output", metavar="FILE", help="Settings to use with -c.")
+    ] = Path("wandb.yaml"),
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Record offline; `workings wandb sync` sends.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+) -> int:
+    """Take a key, and write the tracker's settings.
+
+    The key comes from WANDB_API_KEY or WANDB_KEY, else it is asked for; no file of the project
+    holds it.
+    """
+    return _hand_over(
+        "wandb_setup",
+        entity=entity,
+        project=project,
+        output=output,
+        online=not offline,
+        force=force,
+    )
+
+
+@wandb_app.command("sync")
+def wandb_sync(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER", help="Runs, or a tree.")],
+    project: Annotated[str | None, typer.Option("--project", help="Another project.")] = None,
+    entity: Annotated[str | None, typer.Option("--entity", help="Another entity.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also what was sent before.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and stop.")] = False,
+) -> int:
+    """Send runs that were recorded offline.
+
+    Every offline run below the folders, by wandb's own `wandb sync`.
+    """
+    return _hand_over(
+        "wandb_sync", folders, project=project, entity=entity, again=again, dry_run=dry_run
+    )
 
 
 @profile_app.command("memory", context_settings=_PASS_ON)
@@ -539,6 +1088,27 @@ def _start(
     return _hand_over(kind, run, resume=resume)
 
 
+def _start_grid(
+    config: list[str] | None,
+    arguments: list[str],
+    grid: list[str],
+    *,
+    dry_run: bool,
+    resume: str | None,
+    fresh: bool,
+) -> int:
+    from workings.cli.evaluation_grid import compose_cells, grid_values
+    from workings.config.dump import dump_yaml
+
+    cells = compose_cells(config or [], overrides_from(arguments, "eval"), grid_values(grid))
+    for note in dict.fromkeys(note for cell in cells for note in cell.notes):
+        write_note(note)
+    if dry_run:
+        write_data("---\n".join(dump_yaml(cell.config) for cell in cells))
+        return 0
+    return _hand_over("eval", cells[0].config, resume=resume, fresh=fresh, cells=cells)
+
+
 def _composed(kind: str, config: list[str] | None, arguments: list[str]) -> AnyRun:
     from workings.cli.evaluation_settings import compose_evaluation
     from workings.config.compose import compose_with_notes
@@ -579,6 +1149,11 @@ def _print_configuration(run: AnyRun) -> int:
         write_note(sampled.describe_schedule())
     write_data(dump_yaml(run))
     return 0
+
+
+def _names(text: str | None) -> list[str]:
+    """The names in a list with commas."""
+    return [] if text is None else [name.strip() for name in text.split(",")]
 
 
 def _hand_over(command: str, *arguments: Any, **options: Any) -> int:

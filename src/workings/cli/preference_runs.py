@@ -10,7 +10,6 @@ from workings.cli.build import (
     Prompting,
     build_policy,
     build_recorder,
-    dataset_arguments,
     describe_limited,
     describe_loaded,
     set_threads,
@@ -20,6 +19,7 @@ from workings.cli.folders import model_card, open_folder
 from workings.config.dpo import DPOConfig
 from workings.config.dump import dump_yaml, resolved
 from workings.config.sections import DatasetConfig
+from workings.data.benchmarks import row_arguments
 from workings.data.encoding import EncodedPair, encode_preferences
 from workings.data.lengths import limit_pairs
 from workings.data.loaded import Loaded
@@ -109,7 +109,7 @@ def run_dpo(config: DPOConfig, *, resume: str | None = None) -> tuple[TrainResul
 
 def preferences_at(config: DatasetConfig, *, seed: int, log: Log) -> Loaded[PreferencePair]:
     """The preference pairs of a data set."""
-    loaded = load_preferences(**dataset_arguments(config), seed=seed)
+    loaded = load_preferences(**row_arguments(config), seed=seed)
     log(describe_loaded(loaded))
     return loaded
 

@@ -9,28 +9,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from workings.cli.before_after import before_and_after
 from workings.cli.build import (
     Policy,
     Prompting,
-    build_evaluator,
     build_grader,
     build_policy,
     build_recorder,
     build_run_reward,
-    build_sampling,
-    dataset_name,
     demonstrations_at,
-    evaluation_settings,
-    limited_problems,
-    problems_at,
     set_threads,
     split_demonstrations,
     training_prompting,
 )
 from workings.cli.engines import build_engine
 from workings.cli.folders import model_card, open_folder
+from workings.cli.validation import Measuring, build_evaluator
 from workings.config.dump import dump_yaml, resolved
 from workings.config.grpo import GRPOConfig
 from workings.config.kinds import SamplingRun, TrainingRun
@@ -152,6 +147,8 @@ def open_parts(config: TrainingRun, *, resume: str | None, total_steps: int) -> 
                 checkpointer=checkpointer,
                 stop=stop,
             )
+            for line in before_and_after(paths.folder):
+                recorder.log(line)
         finally:
             engine.close()
 
@@ -159,47 +156,16 @@ def open_parts(config: TrainingRun, *, resume: str | None, total_steps: int) -> 
 def validation_evaluator(
     config: TrainingRun, parts: Parts, held_out: Sequence[Problem]
 ) -> Evaluator | None:
-    """The evaluation on the validation split; None where the run has no such split."""
-    settings: Any = config.evaluation
-    name = "validation"
-    if config.data.validation is not None:
-        name = dataset_name(config.data.validation)
-        held_out = problems_at(
-            config.data.validation,
-            seed=config.seed,
-            grader=parts.grader,
-            bad_gold=config.data.bad_gold,
-            log=parts.recorder.log,
-        ).items
-    if not held_out:
-        if settings.every_steps or settings.stop_metric:
-            parts.recorder.warn(
-                "evaluation is on, but there is no validation split; set data.validation or "
-                "data.validation_fraction"
-            )
-        return None
-    problems = limited_problems(held_out, settings.limit, seed=config.seed)
-    sampling = build_sampling(settings.sampling, parts.prompting.template, logprobs=False)
-    seed = derive_seed(config.seed, "evaluation")
-    return build_evaluator(
+    """The evaluation on the validation split and on the sets that are reported besides."""
+    measuring = Measuring(
+        config=config,
         policy=parts.policy,
+        prompting=parts.prompting,
         engine=parts.engine,
-        prompts=parts.prompting.prompts(problems, parts.recorder.log, what="validation prompts"),
+        engine_name=parts.engine_name,
+        grader=parts.grader,
         reward=parts.reward,
-        sampling=sampling,
-        num_samples=settings.num_samples,
-        seed=seed,
-        dataset=name,
-        folder=parts.paths.folder,
         recorder=parts.recorder,
-        rests=config.engine.rests and getattr(config, "schedule", "synchronous") == "synchronous",
-        settings=evaluation_settings(
-            model=config.model.name_or_path,
-            template=config.data.template,
-            engine=parts.engine_name,
-            sampling=sampling,
-            num_samples=settings.num_samples,
-            seed=seed,
-            reward=parts.reward,
-        ),
+        folder=parts.paths.folder,
     )
+    return build_evaluator(measuring, held_out)

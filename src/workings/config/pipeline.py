@@ -40,6 +40,15 @@ class PipelineConfig(RunSection):
         return self
 
     @model_validator(mode="after")
+    def _test_can_be_graded(self) -> PipelineConfig:
+        if self.test is not None and self.test.is_judged:
+            raise ConfigError(
+                f"test is {self.test.name or self.test.path}, which has no gold answers",
+                hint="evaluate it with workings eval, and let workings judge decide",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _two_folders(self) -> PipelineConfig:
         if (self.sft.output_dir, self.sft.name) == (self.grpo.output_dir, self.grpo.name):
             raise ConfigError(

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from workings.config.dataset import DatasetConfig as DatasetConfig
 from workings.config.section import RunSection, Section
 from workings.errors import ConfigError
 
@@ -63,25 +64,6 @@ class ModelConfig(Section):
     )
 
 
-class DatasetConfig(Section):
-    """Where rows come from. `path` is a file, a folder, a hub id or the name of a known task."""
-
-    path: str = Field(description="A file, a folder, a hub id, or the name of a generated task.")
-    name: str | None = Field(None, description="Shown in metrics; defaults to the path's stem.")
-    subset: str | None = Field(None, description="Configuration name on the hub.")
-    split: str = Field("train", description="Of a folder, a hub data set or a generated task.")
-    columns: dict[str, str] = Field(
-        default_factory=dict, description="role: column, where guessed wrong."
-    )
-    limit: int | None = Field(None, ge=1, description="A seeded subset of so many rows.")
-    limit_order: Literal["shuffled", "first"] = Field(
-        "shuffled", description="first takes the first rows instead."
-    )
-    options: dict[str, str | int | float | bool | list[int] | list[str]] = Field(
-        default_factory=dict, description="Settings of a generated task."
-    )
-
-
 class DataConfig(Section):
     """Training rows, validation rows, the prompt template and the length rules."""
 
@@ -107,6 +89,16 @@ class DataConfig(Section):
     bad_gold: Literal["error", "drop"] = Field(
         "error", description="What becomes of a row whose answer cannot be graded against."
     )
+
+    @model_validator(mode="after")
+    def _answers_can_be_graded(self) -> DataConfig:
+        for name, dataset in (("train", self.train), ("validation", self.validation)):
+            if dataset is not None and dataset.is_judged:
+                raise ConfigError(
+                    f"data.{name} is {dataset.name or dataset.path}, which has no gold answers",
+                    hint="evaluate it with workings eval, and let workings judge decide",
+                )
+        return self
 
     @model_validator(mode="after")
     def _one_length_rule(self) -> DataConfig:
@@ -401,7 +393,7 @@ class BatchConfig(Section):
 
 
 class EvaluationConfig(Section):
-    """Evaluation inside training, on the validation split."""
+    """Evaluation inside training, on the validation split and on sets that are only reported."""
 
     every_steps: int = Field(0, ge=0, description="0 is off.")
     at_start: bool = Field(True, description="Before the first step.")
@@ -409,6 +401,16 @@ class EvaluationConfig(Section):
     limit: int | None = Field(None, ge=1, description="A seeded subset of so many problems.")
     sampling: GreedySamplingConfig = GreedySamplingConfig()
     num_samples: int = Field(1, ge=1, description="Completions of each problem.")
+    datasets: tuple[DatasetConfig, ...] = Field(
+        (),
+        description="Reported besides the validation rows, by names of benchmarks or in full; they "
+        "never choose the best checkpoint.",
+    )
+    artefact: bool = Field(
+        False,
+        description="Also write OUTPUT_DIR/eval_runs/NAME/step_N/, one JSON file of each "
+        "evaluation.",
+    )
     stop_metric: str | None = Field(
         None, description="SFT only: stop once this metric of an evaluation ..."
     )

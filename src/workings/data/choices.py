@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Sequence
-from string import ascii_uppercase
+from string import ascii_uppercase, digits
 
 from workings.errors import DataError
 
+LABELS = "choice_labels"
+"""Key of `Problem.extra`: what the choices of the question are called, "ABCD"."""
+
 _LABEL = re.compile(r"\(?([A-Z])[).:]\s*")
 _LABEL_IN_LINE = re.compile(r"(?:(?<=\s)|^)([A-Z])[).]\s*")
+_SMALL_LABEL_IN_LINE = re.compile(r"(?:(?<=\s)|^)([a-z]) ?\)\s*")
+_LABELLED_LINE = re.compile(r"^\(?([A-Z1-9])[).] ", re.MULTILINE)
 
 
 def options_of(value: object) -> tuple[str, ...]:
     """The texts offered, without their letters; empty where the row offers none.
 
-    A list, a JSON list, a struct with a `text` list (ARC), or one line "A) 5 B) 6" are understood.
+    A list, a JSON list, a struct with a `text` list (ARC), or one line, "A) 5 B) 6" or
+    "a ) 5 , b ) 6" (MathQA), are understood.
 
     >>> options_of('["A)5", "B)6"]')
     ('5', '6')
-    >>> options_of("A) 5 B) 6")
-    ('5', '6')
+    >>> options_of("A) 5 B) 6"), options_of("a ) 5 , b ) 6")
+    (('5', '6'), ('5', '6'))
     """
     if isinstance(value, dict):
         value = value.get("text")
@@ -43,6 +50,16 @@ def options_of(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
+def labels_of(value: object) -> tuple[str, ...]:
+    """What the row itself calls its options (ARC: A to D, or 1 to 4); empty where it does not say.
+
+    >>> labels_of({"text": ["5", "6"], "label": ["1", "2"]})
+    ('1', '2')
+    """
+    labels = value.get("label") if isinstance(value, dict) else None
+    return tuple(str(label) for label in labels) if isinstance(labels, Sequence) else ()
+
+
 def with_options(question: str, options: Sequence[str]) -> str:
     """The question, then one line per option.
 
@@ -55,30 +72,93 @@ def with_options(question: str, options: Sequence[str]) -> str:
     return "\n".join([question.rstrip(), *lines])
 
 
-def letter_of(gold: str, options: Sequence[str]) -> str:
-    """The letter of the right option, from a letter, an option's text, or an index from 0.
+def labels_in(question: str) -> str:
+    """The labels of the choices that a question lists on lines of their own; "" without any.
+
+    >>> labels_in("2+2?\\n\\nA) 3\\nB) 4"), labels_in("2+2?\\n1) 3\\n2) 4"), labels_in("2+2?")
+    ('AB', '12', '')
+    """
+    found = "".join(_LABELLED_LINE.findall(question))
+    for labels in (ascii_uppercase, digits[1:]):
+        last = found[max(found.rfind(labels[0]), 0) :]  # a question may number its premises
+        if len(last) > 1 and last == labels[: len(last)]:
+            return last
+    return ""
+
+
+def letter_of(
+    gold: str, options: Sequence[str], labels: Sequence[str] = (), *, by_index: bool = False
+) -> str:
+    """The letter of the right option: from a label, an option's text, or an index from 0.
+
+    `labels` are what the row itself calls its options; a gold among them is one of them. With
+    `by_index` a number is an index, whatever the options say: MMLU's options are numbers often.
 
     >>> letter_of("2", ["a", "b", "c"]), letter_of("b", ["a", "b", "c"]), letter_of("(C)", "xyz")
     ('C', 'B', 'C')
+    >>> letter_of("2", ["a", "b", "c"], labels=["1", "2", "3"])
+    'B'
     """
     letters = ascii_uppercase[: len(options)]
     bare = gold.strip().strip("()").rstrip(".)")
+    if len(labels) == len(options) and bare in labels:
+        return letters[list(labels).index(bare)]
+    if by_index and bare.isdecimal() and int(bare) < len(options):
+        return letters[int(bare)]
     matches = [letter for letter, text in zip(letters, options, strict=True) if text == gold]
     if len(bare) == 1 and bare in letters:
         return bare
     if len(matches) == 1:
         return matches[0]
+    if len(bare) == 1 and bare.upper() in letters:
+        return bare.upper()
     if bare.isascii() and bare.isdigit() and int(bare) < len(options):
         return letters[int(bare)]
     raise DataError(f"the gold {gold!r} is none of the {len(options)} options")
 
 
+def are_indices(golds: Sequence[object], options: Sequence[Sequence[str]]) -> bool:
+    """Whether the golds of a data set count its options from 0.
+
+    Whole numbers do. Texts do where all are numbers of an option, unless each is the text of one.
+
+    >>> are_indices(["2", "0"], [["1", "2", "3"], ["x", "y"]])
+    True
+    >>> are_indices(["2", "1"], [["1", "2", "3"], ["1", "0"]]), are_indices(["4"], [["3", "4"]])
+    (False, False)
+    """
+    if not golds or any(isinstance(gold, bool) for gold in golds):
+        return False
+    if all(isinstance(gold, int) for gold in golds):
+        return True
+    texts = [str(gold).strip() for gold in golds]
+    pairs = list(zip(texts, options, strict=True))
+    if not all(text.isdecimal() and int(text) < len(offered) for text, offered in pairs):
+        return False
+    return not all(text in offered for text, offered in pairs)
+
+
+def placed_among(right: str, wrong: Sequence[str], *, question: str) -> tuple[tuple[str, ...], str]:
+    """The options, and the letter of the right one, whose place the question's text decides.
+
+    A place of its own for every question, the same in every run and for any subset of the rows.
+
+    >>> placed_among("4", ["3", "5"], question="2+2?")
+    (('3', '4', '5'), 'B')
+    """
+    digest = hashlib.blake2b(question.encode(), digest_size=8, person=b"choices").digest()
+    place = int.from_bytes(digest, "big") % (len(wrong) + 1)
+    return (*wrong[:place], right, *wrong[place:]), ascii_uppercase[place]
+
+
 def _split_line(text: str) -> tuple[str, ...]:
     if not text:
         return ()
-    found = list(_LABEL_IN_LINE.finditer(text))
-    labels = "".join(match[1] for match in found)
-    if not labels or labels != ascii_uppercase[: len(labels)]:
-        raise DataError(f"the options {text[:60]!r} are not labelled A) B) C) in order")
-    ends = [match.start() for match in found[1:]] + [len(text)]
-    return tuple(text[match.end() : end].strip() for match, end in zip(found, ends, strict=True))
+    for pattern in (_LABEL_IN_LINE, _SMALL_LABEL_IN_LINE):
+        found = list(pattern.finditer(text))
+        labels = "".join(match[1] for match in found).upper()
+        if labels and labels == ascii_uppercase[: len(labels)]:
+            ends = [match.start() for match in found[1:]] + [len(text)]
+            parts = (text[m.end() : end].strip() for m, end in zip(found, ends, strict=True))
+            return tuple(parts if pattern is _LABEL_IN_LINE else (p.rstrip(", ") for p in parts))
+    raise DataError(f"the options {text[:60]!r} are not labelled A) B) C) in order")

@@ -10,6 +10,9 @@ from workings.errors import DataError
 GSM8K_MARK = "####"
 LONGEST_UNBOXED = 100
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_SPACED_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
+"""MATH's own solutions have a few such boxes, around one sign."""
+_IN_DOLLARS = re.compile(r"\$([^$]+)\$")
 _WITH_COMMAS = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
@@ -18,7 +21,8 @@ def reduce_gold(value: object, *, worked: bool = False) -> str:
 
     Numbers become text (an integral float its integer); a text with `####` gives the number after
     the last mark, thousands separators removed; a text with a box gives the last balanced box; a
-    list of one gives its element. DataError holds the reason where nothing can be compared with.
+    pair of dollar signs around the whole is left out; a list of one gives its element. DataError
+    holds the reason where nothing can be compared with.
 
     `worked` says that the column holds whole solutions: a long text without a box or mark is then
     not an answer.
@@ -27,8 +31,8 @@ def reduce_gold(value: object, *, worked: bool = False) -> str:
     '1234'
     >>> reduce_gold("Hence $x = \\\\boxed{\\\\frac{1}{2}}$.")
     '\\\\frac{1}{2}'
-    >>> reduce_gold(142.0)
-    '142'
+    >>> reduce_gold(142.0), reduce_gold("$2^{10}$")
+    ('142', '2^{10}')
     """
     if isinstance(value, bool) or value is None:
         raise DataError(f"the gold is {value}")
@@ -79,8 +83,12 @@ def _reduce_text(text: str, worked: bool) -> str:
         if boxed is None:
             raise DataError("the gold holds a box that never closes")
         gold = boxed.strip()
+    elif spaced := _SPACED_BOX.findall(gold):
+        gold = spaced[-1].rstrip(".,")
     elif worked and len(gold) > LONGEST_UNBOXED:
         raise DataError(f"the solution of {len(gold)} characters has no box and no ####")
+    wrapped = _IN_DOLLARS.fullmatch(gold)
+    gold = wrapped[1].strip() if wrapped else gold
     if not gold:
         raise DataError("the gold is empty")
     return gold

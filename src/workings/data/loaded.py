@@ -20,6 +20,8 @@ class Loaded(Generic[Row]):
         total: rows that were read.
         mapping: role to column, e.g. {"question": "problem", "answer": "solution"}.
         dropped: reason to number of rows left out.
+        positions: the row of each item, from 0 in the file; empty where nobody needs them.
+        notes: what a user should know about these rows, one sentence each.
     """
 
     items: tuple[Row, ...]
@@ -28,6 +30,8 @@ class Loaded(Generic[Row]):
     total: int
     mapping: Mapping[str, str] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
+    positions: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def num_dropped(self) -> int:

@@ -114,7 +114,7 @@ def write_luffy_parquet(
         problems, traces, split=split, data_source=data_source, system_prompt=system_prompt
     )
     beside = path.with_name(f".{path.name}.part")
-    parquet.write_table(ArrowTable.from_pylist(rows, schema=_schema(rows)), beside)
+    parquet.write_table(ArrowTable.from_pylist(rows, schema=luffy_schema(rows)), beside)
     os.replace(beside, path)
     return Converted(
         path=path,
@@ -201,6 +201,28 @@ def problems_with_traces(
     return list(problems.values()), {key: tuple(rows) for key, rows in traces.items()}
 
 
+def luffy_schema(rows: Sequence[Mapping[str, Any]]) -> pa.Schema:
+    """Typed columns: a file in which every target is null still says what a target is.
+
+    The optional columns are in it where one of the rows has them.
+    """
+    import pyarrow as pa
+
+    text = pa.string()
+    messages = pa.list_(pa.struct([("role", text), ("content", text)]))
+    fields = [
+        ("data_source", text),
+        ("prompt", messages),
+        ("target", messages),
+        ("ability", text),
+        ("reward_model", pa.struct([("style", text), ("ground_truth", text)])),
+        ("extra_info", pa.struct([("split", text), ("index", pa.int64())])),
+    ]
+    optional = {"target_lst": pa.list_(messages), PROBABILITIES: pa.list_(pa.float64())}
+    fields += [(name, kind) for name, kind in optional.items() if any(name in row for row in rows)]
+    return pa.schema(fields)
+
+
 def _without_cut(rows: Sequence[Demonstration], dropped: dict[str, int]) -> list[Demonstration]:
     """The rows whose response has its end: the schema has no place to say that it was cut."""
     whole = [row for row in rows if not was_cut(row)]
@@ -271,22 +293,3 @@ def _row(
 
 def _target(trace: Demonstration) -> list[dict[str, str]]:
     return [{"role": "assistant", "content": trace.response}]
-
-
-def _schema(rows: Sequence[Mapping[str, Any]]) -> pa.Schema:
-    """Typed columns, so that a file in which every target is null still says what a target is."""
-    import pyarrow as pa
-
-    text = pa.string()
-    messages = pa.list_(pa.struct([("role", text), ("content", text)]))
-    fields = [
-        ("data_source", text),
-        ("prompt", messages),
-        ("target", messages),
-        ("ability", text),
-        ("reward_model", pa.struct([("style", text), ("ground_truth", text)])),
-        ("extra_info", pa.struct([("split", text), ("index", pa.int64())])),
-    ]
-    optional = {"target_lst": pa.list_(messages), PROBABILITIES: pa.list_(pa.float64())}
-    fields += [(name, kind) for name, kind in optional.items() if any(name in row for row in rows)]
-    return pa.schema(fields)

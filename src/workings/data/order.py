@@ -19,3 +19,15 @@ def epoch_order(num_rows: int, *, seed: int, epoch: int = 0) -> tuple[int, ...]:
     draw = random.Random(f"workings/order/{seed}/{epoch}").random
     keys = [draw() for _ in range(num_rows)]
     return tuple(sorted(range(num_rows), key=keys.__getitem__))
+
+
+def shuffled_as_datasets(num_rows: int, seed: int) -> list[int]:
+    """The rows in the order of `datasets.Dataset.shuffle(seed)`, which published subsets use.
+
+    >>> shuffled_as_datasets(5, 42)
+    [4, 2, 3, 1, 0]
+    """
+    import numpy as np
+
+    order: list[int] = np.random.default_rng(seed).permutation(num_rows).tolist()
+    return order

@@ -4,6 +4,8 @@
 "data/my_set"            a folder: saved by `datasets`, or with one file or more per split
 "openai/gsm8k"           an id on the Hugging Face hub
 "gsm8k_train"            a bare name: a file or folder below $WORKINGS_DATA_DIR
+
+A split "train+test" is one after the other.
 """
 
 from __future__ import annotations
@@ -78,9 +80,10 @@ def _folder_table(folder: Path, subset: str | None, split: str) -> Table:
         known = [entry.name for entry in folder.iterdir() if entry.is_dir()]
         raise DataError(f"{folder}: {unknown_name('subset', str(subset), known)}")
     if (root / "dataset_dict.json").is_file() or (root / "dataset_info.json").is_file():
-        rows = _saved_rows(root, split)
+        rows = [row for part in split.split("+") for row in _saved_rows(root, part)]
     else:
-        rows = [row for file in _split_files(root, split) for row in read_file(file)]
+        files = [file for part in split.split("+") for file in _split_files(root, part)]
+        rows = [row for file in files for row in read_file(file)]
     return table_of(rows, name=folder.name, origin=f"{root} ({split})")
 
 
@@ -139,16 +142,22 @@ def _named_table(name: str, subset: str | None, split: str, data_dir: str | Path
     folder = Path(given).expanduser()
     if not folder.is_dir():
         raise DataError(f"{DATA_DIR_VARIABLE}={folder} is not a folder")
-    for stem in (name, f"{name}_{split}"):
-        for suffix in READERS:
-            if (file := folder / f"{stem}{suffix}").is_file():
-                return _file_table(file, subset)
-    if (folder / name).is_dir():
-        return _folder_table(folder / name, subset, split)
+    copy = named_copy(name, split, folder)
+    if copy is not None:
+        return _folder_table(copy, subset, split) if copy.is_dir() else _file_table(copy, subset)
     raise DataError(
         f"{folder}: {unknown_name('data set', name, _names_in(folder))}",
         hint="a data set on the hub is written owner/name",
     )
+
+
+def named_copy(name: str, split: str, folder: Path) -> Path | None:
+    """The file `name` or `name_split` of a known kind, or the folder `name`, in `folder`."""
+    for stem in (name, f"{name}_{split}"):
+        for suffix in READERS:
+            if (file := folder / f"{stem}{suffix}").is_file():
+                return file
+    return folder / name if (folder / name).is_dir() else None
 
 
 def _names_in(folder: Path) -> Sequence[str]:

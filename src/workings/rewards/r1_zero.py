@@ -4,6 +4,8 @@
 
 In all the strict reward equals the answer reward: format alone earns nothing. The mode
 "four_class" grades the answer also where the format fails, and pays format x answer.
+
+The answer to a multiple-choice question is a label; a statement "ANSWER: X" counts as a box does.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from workings.errors import DataError
 from workings.grading.gold import unboxed
 from workings.grading.grader import Grader, shared_grader
 from workings.grading.text.braces import peel
+from workings.grading.text.choice_answers import choice_in, stated_choice
 from workings.grading.text.extraction import final_text, last_box_content
 from workings.rewards.strict_equality import Equality, strict_equality
 from workings.types import Grade
@@ -115,12 +118,17 @@ def score_answers(
     answer_format: AnswerFormat,
     mode: Mode,
     equality: Equality,
+    labels: Sequence[str] | None = None,
 ) -> list[AnswerScore]:
     """One score per response; `golds[i]` are the texts of which any may match response i.
 
-    All pairs are compared in one call, so that equal ones are graded once.
+    `labels[i]` are the labels of the choices, "ABCD", and empty where the answer is free. All pairs
+    are compared in one call, so that equal ones are graded once.
     """
-    readings = [read_response(response, answer_format, mode) for response in responses]
+    readings = [
+        read_response(response, answer_format, mode, labels=choices)
+        for response, choices in zip(responses, labels or [""] * len(responses), strict=True)
+    ]
     pairs = [
         (reading.answer, unboxed(gold))
         for reading, accepted in zip(readings, golds, strict=True)
@@ -134,25 +142,34 @@ def score_answers(
     return scores
 
 
-def read_response(response: str, answer_format: AnswerFormat, mode: Mode) -> Reading:
+def read_response(
+    response: str, answer_format: AnswerFormat, mode: Mode, *, labels: str = ""
+) -> Reading:
     """Format and answer text of one response. An unreadable box is no answer.
 
     think_boxed wants the box after a closed thought: a thought that was cut off may hold a box of
-    its own, and is not paid for it.
+    its own, and is not paid for it. With `labels`, a statement "ANSWER: X" that names one of them
+    is as good as a box with a label, and better than a box with anything else.
     """
     if answer_format == "r1_zero":
         formatted = _TAGS in response or (mode == "four_class" and _TAGS_WITH_NEWLINE in response)
         if formatted and _CLOSE in response:
             content = response.rpartition("<answer>")[2].replace(_CLOSE, "")
-            return Reading(format_right=True, answer=_boxed_or_whole(content))
+            return Reading(format_right=True, answer=_chosen(content, labels))
     text = final_text(response)
     ended = answer_format == "think_boxed" and _THOUGHT_END in response
     if answer_format == "question_only" or ended:
         boxed = None if text is None else last_box_content(text, with_fbox=False)
+        if labels and text is not None and (boxed is None or not choice_in(boxed, labels)):
+            stated = stated_choice(text, labels)
+            if stated is not None:
+                return Reading(format_right=True, answer=stated)
         if boxed is not None:
-            return Reading(format_right=True, answer=peel(boxed))
+            inner = peel(boxed)
+            label = choice_in(inner, labels) if labels and inner else None
+            return Reading(format_right=True, answer=label or inner)
     if mode == "four_class" and text is not None:
-        return Reading(format_right=False, answer=_boxed_or_whole(text))
+        return Reading(format_right=False, answer=_chosen(text, labels))
     return Reading(format_right=False, answer=None)
 
 
@@ -205,6 +222,15 @@ def _boxed_or_whole(text: str) -> str | None:
         content = last_box_content(text, with_fbox=False)
         return None if content is None else peel(content)
     return text.strip() or None
+
+
+def _chosen(text: str, labels: str) -> str | None:
+    """The answer text, reduced to the label where it makes a choice of one."""
+    answer = _boxed_or_whole(text)
+    if not labels:
+        return answer
+    label = choice_in(answer, labels) if answer else None
+    return label or stated_choice(text, labels) or answer
 
 
 def _best(grades: Sequence[Grade]) -> Grade:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
+from workings.data.choices import LABELS
 from workings.data.tags import Tags
 from workings.errors import ConfigError, unknown_name
 from workings.grading.gold import gold_fault
@@ -203,6 +204,9 @@ def _grade_rollouts(groups: Sequence[RolloutGroup], reward: Reward) -> list[Roll
             answer_format=reward.answer.answer_format,
             mode=reward.answer.mode,
             equality=reward.answer.equality,
+            labels=[
+                str(group.problem.extra.get(LABELS, "")) for group in groups for _ in group.rollouts
+            ],
         )
     grades: Sequence[Grade | None] = [score.grade if score else None for score in scores]
     if reward.solution_grade is not None and rollouts:

@@ -74,8 +74,9 @@ def _explain(values: dict[str, Any], kind: str) -> str:
             {"grader": "fast"},
             "grader='fast'; expected a section with num_workers, deadline_seconds, store",
         ),
-        ({"data": {}}, "data.train is not set; expected a section with path, name, subset, split, "
-         "columns, limit, limit_order, options"),
+        ({"data": {}}, "data.train is not set; expected a section with path, subset, split, "
+         "columns, where, name, limit, limit_order, options, more, local, shuffle_seed, repeats, "
+         "answers, distractors, wording, problems, counted, bad_gold, note"),
         ({"data": {"train": {}}}, "data.train.path is not set; expected text"),
     ],
 )  # fmt: skip

@@ -28,7 +28,8 @@ def _error(name: str, kind: str = "grpo") -> str:
 
 
 def test_shipped_runs_by_kind() -> None:
-    assert shipped_names("sft") == ["cs336_sft", "quickstart", "sft"]
+    sft = ["cs336_sft", "exp_sft_omr12k", "exp_sft_omr2048_12k", "exp_sft_omr4096_12k"]
+    assert shipped_names("sft") == [*sft, "quickstart", "sft"]
     assert {"cs336_grpo", "dapo", "exgrpo", "grpo", "luffy"} <= set(shipped_names("grpo"))
     assert shipped_names("grpo") == sorted(shipped_names("grpo"))
     assert shipped_names("pipeline") == ["pipeline", "quickstart", "tags_pipeline"]

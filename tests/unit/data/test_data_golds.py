@@ -25,8 +25,12 @@ from workings.errors import DataError
         (r"first \boxed{1}, then \boxed{2}", "2"),
         (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
         (r"\boxed {5}", "5"),
+        (r"so it is $\boxed 9$.", "9"),
         (["2"], "2"),
-        (r"$\frac{1}{2}$", r"$\frac{1}{2}$"),
+        (r"$\frac{1}{2}$", r"\frac{1}{2}"),
+        (r"$(1,8), (2,7)$", "(1,8), (2,7)"),
+        (r"$1$ and $2$", r"$1$ and $2$"),
+        (r"\$5", r"\$5"),
     ],
 )
 def test_reductions(value: object, gold: str) -> None:
@@ -41,6 +45,7 @@ def test_reductions(value: object, gold: str) -> None:
         ("", "the gold is empty"),
         ("#### ", "the gold is empty"),
         (r"\boxed{}", "the gold is empty"),
+        ("$ $", "the gold is empty"),
         (r"\boxed{5", "a box that never closes"),
         (["1", "2"], "a list of 2 and not one text or number"),
         ({"a": 1}, "a dict and not one text"),

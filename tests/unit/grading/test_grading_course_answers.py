@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from workings.grading.text.course_answers import parse_gsm8k_response, parse_mmlu_response
@@ -82,3 +84,12 @@ def test_a_long_response_is_read_in_linear_time():
     assert parse_gsm8k_response("1," * 50_000) == "1"
     assert parse_mmlu_response({}, "the correct answer is " * 5_000) is None
     assert parse_mmlu_response({}, "(" * 100_000) is None
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("blanks", [" " * 60_000, "\n " * 30_000, " *" * 30_000])
+def test_a_long_run_of_blanks_costs_no_time(blanks: str) -> None:
+    start = time.process_time()
+    assert parse_mmlu_response({}, f"The correct answer is{blanks}x") is None
+    assert parse_mmlu_response({}, f"The correct answer is{blanks}B") == "B"
+    assert time.process_time() - start < 1.0

@@ -320,7 +320,8 @@ def _memory(subject: _Subject) -> Finding:
         )
     device = choose_device(phase.model.device).device.type
     most = rows_at_once(phase.engine.max_batch_size, phase.engine.name, device)
-    rows = min(most, phase.num_samples * len(subject.prompts))
+    num_samples = phase.most_samples if isinstance(phase, EvalConfig) else phase.num_samples
+    rows = min(most, num_samples * len(subject.prompts))
     estimate = sampling_memory(
         files, cached_tokens=rows * (subject.longest_prompt + subject.sampling[0].max_tokens)
     )

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from string import ascii_uppercase
 
 _STATEMENT = re.compile(
-    r"\bthe\s+correct\s+answer\s+is\s*:?\s*[\s*_$(\[\"'`]*(?P<letter>[A-Z])(?![A-Za-z0-9_'’])"
+    r"\bthe\s+correct\s+answer\s+is(?:\s*:)?[\s*_$(\[\"'`]*(?P<letter>[A-Z])(?![A-Za-z0-9_'’])"
     r"(?=(?P<rest>[^\n]{0,40}))",
     re.IGNORECASE,
 )
