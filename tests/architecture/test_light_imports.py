@@ -16,7 +16,7 @@ HEAVY = (
     *("torch", "transformers", "vllm", "ray", "wandb", "peft", "accelerate", "liger_kernel"),
     *("streamlit", "tensorboard"),
 )
-LIGHT_ROOMS = ("config", "tracking", "data", "grading")
+LIGHT_ROOMS = ("config", "tracking", "data", "grading", "cli/apps")
 LIGHT_FILES = (
     *("__init__.py", "types.py", "errors.py", "seeds.py", "rollout/engine.py"),
     *("cli/main.py", "cli/options.py", "cli/console.py", "cli/settings_help.py"),

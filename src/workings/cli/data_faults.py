@@ -176,9 +176,9 @@ def _thought_of_prompts(
     ]
 
 
-def _packing(prompting: Prompting, encoded: Sequence[EncodedDemonstration]) -> Finding:
-    """Whether padding to either side and packing give every row the same targets and positions."""
-    rows = [
+def train_rows(encoded: Sequence[EncodedDemonstration]) -> list[TrainRow]:
+    """Rows to train on, every token of a response scored."""
+    return [
         TrainRow(
             key=number,
             group=number,
@@ -188,6 +188,11 @@ def _packing(prompting: Prompting, encoded: Sequence[EncodedDemonstration]) -> F
         )
         for number, row in enumerate(encoded)
     ]
+
+
+def _packing(prompting: Prompting, encoded: Sequence[EncodedDemonstration]) -> Finding:
+    """Whether padding to either side and packing give every row the same targets and positions."""
+    rows = train_rows(encoded)
     pad_id = prompting.tokenizer.pad_token_id or 0
     budget = sum(len(row.prompt_ids) + len(row.response_ids) for row in rows) * len(rows)
     expected = sorted(

@@ -123,7 +123,8 @@ def test_every_command_that_composes_has_dry_run(capsys: pytest.CaptureFixture[s
 def test_a_run_is_handed_to_its_command(kind: str, replace: Replace) -> None:
     calls = replace(kind, 0)
     assert main([kind]) == 0
-    assert calls == [((compose([], kind=kind),), {"resume": None})]
+    fresh = {"fresh": False} if kind == "eval" else {}
+    assert calls == [((compose([], kind=kind),), {"resume": None, **fresh})]
 
 
 @pytest.mark.parametrize(
@@ -177,8 +178,12 @@ def test_grade(replace: Replace) -> None:
 def test_plot_and_export(replace: Replace) -> None:
     plots, exports = replace("plot"), replace("export")
     assert main(["plot", "runs/a", "runs/b", "--metric", "x", "--output", "o.png"]) == 0
+    unasked = {"figure": None, "by": (), "smoothing": None, "title": None}
     assert plots == [
-        (([Path("runs/a"), Path("runs/b")],), {"metrics": ("x",), "output": Path("o.png")})
+        (
+            ([Path("runs/a"), Path("runs/b")],),
+            {"metrics": ("x",), "output": Path("o.png"), **unasked},
+        )
     ]
     assert main(["export", "runs/a", "out", "--format", "adapter"]) == 0
     assert exports == [((Path("runs/a"), Path("out")), {"format": "adapter"})]

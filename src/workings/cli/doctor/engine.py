@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from workings.cli.build import Policy
+from workings.cli.data_faults import train_rows
 from workings.cli.doctor.findings import Finding, fail, ok, warn
 from workings.data.encoding import EncodedDemonstration
 from workings.errors import WorkingsError
@@ -49,17 +50,7 @@ def engine_findings(
 
 def loss_finding(policy: Policy, rows: Sequence[EncodedDemonstration]) -> Finding:
     """The loss on the first rows before training: finite, and better than guessing."""
-    train_rows = [
-        TrainRow(
-            key=number,
-            group=number,
-            prompt_ids=row.prompt.ids,
-            response_ids=row.response_ids,
-            mask=[True] * len(row.response_ids),
-        )
-        for number, row in enumerate(rows)
-    ]
-    (logprobs, _), vocabulary = _scores(policy, train_rows, 1.0), _vocabulary(policy)
+    (logprobs, _), vocabulary = _scores(policy, train_rows(rows), 1.0), _vocabulary(policy)
     loss, guessing = -logprobs.mean().item(), math.log(vocabulary)
     text = f"{loss:.2f} nats per token on the first {len(rows)} rows"
     if not math.isfinite(loss):
