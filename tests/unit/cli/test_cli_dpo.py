@@ -160,7 +160,7 @@ def test_dpo_inspect_data_shows_both_responses(tiny_folder, pairs_file, tmp_path
         assert f"row 2, {side}: pairs/" in shown
     assert shown.count("(trained)") == 4
     cut = ["data.max_response_length=3", "data.overlong=truncate", "--limit", "1"]
-    assert main(["inspect", "data", "-c", "dpo", *settings, *cut]) == 0
+    assert main(["inspect", "data", "-c", "dpo", *settings, *cut]) == 1
     assert "the response is cut at the limit, so it has no EOS" in capsys.readouterr().out
 
 

@@ -33,7 +33,7 @@ def test_shipped_runs_by_kind() -> None:
     assert {"cs336_grpo", "dapo", "exgrpo", "grpo", "luffy"} <= set(shipped_names("grpo"))
     assert shipped_names("grpo") == sorted(shipped_names("grpo"))
     assert shipped_names("pipeline") == ["pipeline", "quickstart", "tags_pipeline"]
-    assert shipped_names("eval") == ["eval"]
+    assert shipped_names("eval") == ["cs336_baseline", "eval"]
 
 
 @pytest.mark.parametrize("kind", ["sft", "grpo", "pipeline"])
