@@ -1,13 +1,15 @@
-"""Graded groups made by hand."""
+"""Graded groups and metrics made by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from workings.evaluation.result import EvaluationResult, summarise
+from workings.tracking.jsonl import MetricsFile
 from workings.types import FinishReason, Grade, Problem, Prompt, Rollout, RolloutGroup, Verdict
 
 CLASSES = {"11": (1.0, 1.0), "10": (1.0, 0.0), "00": (0.0, 0.0), "01": (0.0, 1.0)}
@@ -76,3 +78,24 @@ def make_result(make_group: Callable[..., RolloutGroup]) -> Callable[..., Evalua
         return summarise(groups, dataset=dataset, seed=0, seconds=12.0)
 
     return build
+
+
+@pytest.fixture
+def metrics_file(tmp_path: Path) -> Path:
+    """Twelve training steps, and an evaluation with an interval every fourth."""
+    path = tmp_path / "run" / "metrics.jsonl"
+    sink = MetricsFile(path)
+    for step in range(13):
+        if step:
+            row = {"train/reward": step / 20, "train/loss": 0.001}
+            sink.record(step, "train", row, time=0.0)
+        if step % 4 == 0:
+            accuracy = 0.4 + step / 40
+            row = {
+                "eval/sums/accuracy": accuracy,
+                "eval/sums/accuracy_low": accuracy - 0.05,
+                "eval/sums/accuracy_high": accuracy + 0.05,
+            }
+            sink.record(step, "eval", row, time=0.0)
+    sink.close()
+    return path

@@ -13,26 +13,6 @@ from workings.evaluation.plot_series import Series, mean_of, moving_mean, read_s
 from workings.tracking.jsonl import MetricsFile
 
 
-@pytest.fixture
-def metrics_file(tmp_path: Path) -> Path:
-    path = tmp_path / "run" / "metrics.jsonl"
-    sink = MetricsFile(path)
-    for step in range(13):
-        if step:
-            row = {"train/reward": step / 20, "train/loss": 0.001}
-            sink.record(step, "train", row, time=0.0)
-        if step % 4 == 0:
-            accuracy = 0.4 + step / 40
-            row = {
-                "eval/sums/accuracy": accuracy,
-                "eval/sums/accuracy_low": accuracy - 0.05,
-                "eval/sums/accuracy_high": accuracy + 0.05,
-            }
-            sink.record(step, "eval", row, time=0.0)
-    sink.close()
-    return path
-
-
 def test_a_series_is_what_was_recorded(metrics_file: Path) -> None:
     reward = read_series(metrics_file, "train/reward")
     assert reward.steps == tuple(range(1, 13))

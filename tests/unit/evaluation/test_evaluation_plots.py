@@ -27,26 +27,6 @@ def of(right: int, total: int) -> Estimate:
     return estimate(marks, num_samples=1, seed=0)
 
 
-@pytest.fixture
-def metrics_file(tmp_path: Path) -> Path:
-    path = tmp_path / "run" / "metrics.jsonl"
-    sink = MetricsFile(path)
-    for step in range(13):
-        if step:
-            row = {"train/reward": step / 20, "train/loss": 0.001}
-            sink.record(step, "train", row, time=0.0)
-        if step % 4 == 0:
-            accuracy = 0.4 + step / 40
-            row = {
-                "eval/sums/accuracy": accuracy,
-                "eval/sums/accuracy_low": accuracy - 0.05,
-                "eval/sums/accuracy_high": accuracy + 0.05,
-            }
-            sink.record(step, "eval", row, time=0.0)
-    sink.close()
-    return path
-
-
 STAGES = {"base": of(76, 200), "SFT": of(126, 200), "GRPO": of(148, 200), "control": of(129, 200)}
 
 

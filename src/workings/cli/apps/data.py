@@ -17,6 +17,17 @@ from workings.cli.apps.shared import (
 
 app = typer.Typer(help="Make data sets out of others.", rich_markup_mode=None)
 
+Ngram = Annotated[int, typer.Option("--ngram", min=2, help="Words in a row that make an overlap.")]
+MinShare = Annotated[
+    float,
+    typer.Option(
+        "--min-share",
+        min=0.0,
+        max=1.0,
+        help="Least share of a question's n-grams that a row must hold.",
+    ),
+]
+
 
 @app.command("filter-correct", context_settings=PASS_ON)
 def filter_correct(
@@ -108,18 +119,8 @@ def data_prepare(
             help="Compare the questions with those of benchmarks.",
         ),
     ] = None,
-    ngram: Annotated[
-        int, typer.Option("--ngram", min=2, help="Words in a row that make an overlap.")
-    ] = 13,
-    min_share: Annotated[
-        float,
-        typer.Option(
-            "--min-share",
-            min=0.0,
-            max=1.0,
-            help="Least share of a question's n-grams that a row must hold.",
-        ),
-    ] = 0.0,
+    ngram: Ngram = 13,
+    min_share: MinShare = 0.0,
     drop_contaminated: Annotated[
         bool, typer.Option("--drop-contaminated", help="Leave out the rows that overlap.")
     ] = False,
@@ -174,24 +175,14 @@ def data_contamination(
             help="Local copies of benchmarks. Default: $WORKINGS_DATA_DIR, then the hub.",
         ),
     ] = None,
-    ngram: Annotated[
-        int, typer.Option("--ngram", min=2, help="Words in a row that make an overlap.")
-    ] = 13,
+    ngram: Ngram = 13,
     min_words: Annotated[
         int,
         typer.Option(
             "--min-words", min=1, help="Shorter questions are only compared as a whole text."
         ),
     ] = 8,
-    min_share: Annotated[
-        float,
-        typer.Option(
-            "--min-share",
-            min=0.0,
-            max=1.0,
-            help="Least share of a question's n-grams that a row must hold.",
-        ),
-    ] = 0.0,
+    min_share: MinShare = 0.0,
     question: Annotated[
         str | None,
         typer.Option("--question", metavar="COLUMN", help="Default: a usual name."),

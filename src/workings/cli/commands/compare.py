@@ -11,6 +11,7 @@ from typing import Any
 
 from workings.cli.comparison_text import Cell, comparison_report, final_metrics_table
 from workings.cli.console import write_data, write_note
+from workings.cli.plotted_runs import labels
 from workings.errors import ConfigError, DataError, unknown_name
 from workings.evaluation.comparison import Comparison, Side, compare_sides
 from workings.evaluation.stored_evaluations import differing_settings, find_evaluation
@@ -119,10 +120,7 @@ def _labels(folders: Sequence[str], paths: Sequence[Sequence[Path]], *, pool: bo
     if len(set(parts)) < len(parts):
         twice = next(one for one in parts if parts.count(one) > 1)
         raise ConfigError(f"{Path(*twice)} is given twice")
-    length = 1
-    while len({one[-length:] for one in parts}) < len(parts):
-        length += 1
-    return ["/".join(one[-length:]) for one in parts]
+    return labels([group[0] for group in paths])
 
 
 def _evaluations(group: Sequence[Path], step: int | None) -> tuple[Any, ...]:
