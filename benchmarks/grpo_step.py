@@ -7,7 +7,8 @@ The same model (random weights), batch, lengths and reward on both sides: prompt
 completions of exactly as many tokens as the case says, one AdamW step on the whole batch, float32
 weights with bfloat16 arithmetic. Where the models are small, sides share the card and take turns
 step by step; otherwise they come one after another. The first steps, in which things are compiled
-and captured, are not counted. Ours has the case's microbatches; TRL is tuned (no checkpointing,
+and captured, are not counted; a side for which no time was left after them is shown by its last
+one, and the note says so. Ours has the case's microbatches; TRL is tuned (no checkpointing,
 Liger, larger microbatches) and as it comes; settings in the notes of the file. A rate is sampled
 tokens over the whole step.
 """
@@ -54,22 +55,29 @@ class StepMeasurement(Measurement):
             case = CASES[name]
             sides, before = self.given.sides, self.rows
             steps: dict[str, list[Step]] = {side: [] for side in sides}
+            warmups: dict[str, Step] = {}
             try:
                 for side in sides:  # They import meanwhile, and hold none of the card.
                     self.start(side)
                 memory = self.write_model(case.shape)
                 settings = {side: self._settings(case, side, memory) for side in sides}
                 for group in together(case, sides, roomy=memory >= ROOMY_GIB):
-                    self._measure(case, group, settings, steps)
+                    self._measure(case, group, settings, steps, warmups)
                     self.stop(*group)
-                    self._keep(before, case, steps)
+                    self._keep(before, case, steps, warmups)
             finally:
                 self.stop()
-                self._keep(before, case, steps)
+                self._keep(before, case, steps, warmups)
 
-    def _keep(self, before: list[Row], case: Case, steps: Mapping[str, Sequence[Step]]) -> None:
+    def _keep(
+        self,
+        before: list[Row],
+        case: Case,
+        steps: Mapping[str, Sequence[Step]],
+        warmups: Mapping[str, Step],
+    ) -> None:
         """Writes what there is, since a call may be ended while the next side begins."""
-        self.rows = before + rows(case, {side: done for side, done in steps.items() if done})
+        self.rows = before + rows(case, steps, warmups)
         if self.rows:
             self.write()
 
@@ -79,8 +87,9 @@ class StepMeasurement(Measurement):
         sides: Sequence[str],
         settings: Mapping[str, Mapping[str, Any]],
         steps: dict[str, list[Step]],
+        warmups: dict[str, Step],
     ) -> None:
-        """Fills `steps`: warm-up of every side, then steps in turns."""
+        """Fills `warmups` with the last one of every side, then `steps`, in turns."""
         running = list(sides)
         for number in range(-self.given.warmup, self.given.steps):
             for side in list(running):
@@ -103,7 +112,9 @@ class StepMeasurement(Measurement):
                     f"{step.seconds:.2f} s ({spent})",
                     flush=True,
                 )
-                if number >= 0:
+                if number < 0:
+                    warmups[side] = step
+                else:
                     steps[side].append(step)
 
     def _settings(self, case: Case, side: str, memory: float) -> dict[str, Any]:
@@ -145,21 +156,28 @@ def together(case: Case, sides: Sequence[str], *, roomy: bool) -> list[list[str]
     return [group for group in ([side for side in sides if side not in apart], apart) if group]
 
 
-def rows(case: Case, steps: Mapping[str, Sequence[Step]]) -> list[Row]:
-    """Ours against each of TRL's, or each side alone; then the phases of each."""
+def rows(
+    case: Case, steps: Mapping[str, Sequence[Step]], warmups: Mapping[str, Step] | None = None
+) -> list[Row]:
+    """Ours against each of TRL's, or each side alone; then the phases of each.
+
+    A side without a step that counts is there with its warm-up, if it has one.
+    """
+    warm = {side: step for side, step in (warmups or {}).items() if not steps.get(side)}
+    steps = {side: done or [warm[side]] for side, done in steps.items() if done or side in warm}
     found: list[Row] = []
     for side in [one for one in steps if one != OURS] or list(steps):
         shown = OURS if OURS in steps else side
         rate = case.tokens / median(steps[shown])
         line: Row = {"name": f"GRPO step, {case.title}", "value": rate, "unit": "tokens/s"}
-        line |= {"n": len(steps[shown]), "note": spread(shown, steps[shown])}
+        line |= {"n": len(steps[shown]), "note": spread(shown, steps[shown], warm=shown in warm)}
         if shown == side:
             line["name"] += f", {title(side)} alone"
         else:
             theirs = case.tokens / median(steps[side])
             line["name"] += f", against {title(side)}"
             line |= {"peer": title(side), "peer_value": theirs, "ratio": rate / theirs}
-            line["note"] += f"; {spread(side, steps[side])}"
+            line["note"] += f"; {spread(side, steps[side], warm=side in warm)}"
         found.append(line)
     for side, done in steps.items():
         for phase in PHASES:
@@ -174,8 +192,10 @@ def median(steps: Sequence[Step]) -> float:
     return statistics.median(step.seconds for step in steps)
 
 
-def spread(side: str, steps: Sequence[Step]) -> str:
+def spread(side: str, steps: Sequence[Step], *, warm: bool) -> str:
     """Median and range of a side, as text."""
+    if warm:
+        return f"{title(side)} {steps[0].seconds:.2f} s in its warm-up step, the only one it made"
     seconds = [step.seconds for step in steps]
     least, most = min(seconds), max(seconds)
     return (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,8 +81,8 @@ def document(
     return content | ({"notes": list(notes)} if notes else {})
 
 
-def write(path: Path, content: Mapping[str, Any]) -> None:
-    """The file at `path`, in which rows that an earlier call measured stay.
+def write(path: Path, content: Mapping[str, Any], *, replaced: Collection[str] = ()) -> None:
+    """The file at `path`, in which rows that an earlier call measured stay, less those `replaced`.
 
     ValueError where these came from another machine or other versions: one file has one of each.
     """
@@ -95,7 +95,7 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
                     f"{path} was measured with {key} {before[key]}, this was with {merged[key]}; "
                     "write to another file"
                 )
-        names = {row["name"] for row in merged["results"]}
+        names = {row["name"] for row in merged["results"]} | set(replaced)
         kept = [row for row in before["results"] if row["name"] not in names]
         merged["results"] = [*kept, *merged["results"]]
         notes = dict.fromkeys([*before.get("notes", []), *merged.get("notes", [])])

@@ -39,6 +39,7 @@ class Measurement:
         self.budget = Budget(given.budget)
         self.workers: dict[str, Elsewhere] = {}
         self.rows: list[Row] = []
+        self.written: set[str] = set()
         self.notes: list[str] = []
         self.device: dict[str, Any] = {}
 
@@ -75,7 +76,7 @@ class Measurement:
             self.notes.append(note)
 
     def write(self) -> None:
-        """The file, with what there is by now."""
+        """The file, with what there is by now in place of what this call wrote before."""
         content = document(
             self.benchmark,
             self.rows,
@@ -85,7 +86,8 @@ class Measurement:
             packages=self.packages,
             notes=self.notes,
         )
-        write(self.given.out, content)
+        write(self.given.out, content, replaced=self.written)
+        self.written = {row["name"] for row in self.rows}
 
 
 class Maker:

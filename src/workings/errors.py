@@ -106,3 +106,12 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     guess = f"did you mean {near[0]!r}? " if near else ""
     return f"unknown {kind} {name!r}; {guess}Known: {', '.join(names) or '(none)'}"
+
+
+def said(error: BaseException) -> str:
+    """What an exception says, to stand behind a colon: its text, or its kind where it has none.
+
+    >>> said(ValueError("4 of 5")), said(AssertionError())
+    ('4 of 5', 'AssertionError')
+    """
+    return str(error) or type(error).__name__

@@ -38,6 +38,8 @@ LOGPROB_GAP = 5e-3 if ON_CARD else 1e-4
 """Largest mean gap to a float32 forward pass, in nats; the largest single one may be ten times."""
 LOGIT_GAP = 2e-2 if ON_CARD else 1e-3
 """A greedy token may be this much below the best one."""
+ADAPTER_DTYPE, ADAPTER_GAP = (torch.bfloat16, 0.1) if ON_CARD else (torch.float32, LOGPROB_GAP)
+"""vLLM's kernels for adapters take no float32; the gap is a mean in nats again."""
 
 TOKENIZER = tiny_tokenizer()
 EOS: int = TOKENIZER.eos_token_id
@@ -139,15 +141,20 @@ def kept_mass_of(logprobs: torch.Tensor, sampling: SamplingParams) -> torch.Tens
 def test_greedy_ids_are_the_best_ones_and_eos_is_among_them(engine: Any, policy: Any) -> None:
     groups = engine.generate(REQUESTS, GREEDY)
     theirs = TransformersEngine(policy, TOKENIZER, eos_token_ids=[EOS]).generate(REQUESTS, GREEDY)
-    same = sum(list(a.ids) == list(b.ids) for a, b in zip(flat(groups), flat(theirs), strict=True))
-    for request, sample in pairs(groups):
+    for (request, sample), other in zip(pairs(groups), flat(theirs), strict=True):
         logits = logits_of(policy, request, sample)
+        differ = [a != b for a, b in zip(sample.ids, other.ids, strict=False)]
+        if any(differ):  # Only where two tokens are as good as each other, up to the arithmetic.
+            first = differ.index(True)
+            at = logits[first]
+            assert (at[sample.ids[first]] - at[other.ids[first]]).abs() < LOGIT_GAP
+        else:
+            assert list(sample.ids) == list(other.ids)
         chosen = logits.gather(-1, torch.tensor(sample.ids)[:, None])[:, 0]
         assert (logits.amax(-1) - chosen).max() < LOGIT_GAP
         assert sample.kept_mass == [1.0] * len(sample.ids)
         assert (sample.finish_reason == "eos") == (sample.ids[-1] == EOS)
         assert sample.text == decode(TOKENIZER, sample.ids)
-    assert same >= 0.7 * len(flat(groups))
 
 
 @pytest.mark.parametrize(
@@ -375,7 +382,7 @@ def test_an_adapter_that_vllm_applies_is_the_merged_one() -> None:
 
     base = {name: tensor.clone() for name, tensor in policy.named_parameters()}
     move(1)
-    engine = new_engine(policy, lora_by_adapter=True, enforce_eager=True)
+    engine = new_engine(policy, lora_by_adapter=True, enforce_eager=True, dtype=ADAPTER_DTYPE)
     try:
         versions = []
         for version in (1, 2, 3):
@@ -386,7 +393,7 @@ def test_an_adapter_that_vllm_applies_is_the_merged_one() -> None:
                 logprobs = logits_of(policy, request, sample).log_softmax(-1)
                 chosen = logprobs.gather(-1, torch.tensor(sample.ids)[:, None])[:, 0]
                 gap = chosen - torch.tensor(sample.sampling_logprobs, dtype=torch.float64)
-                assert gap.abs().mean() < LOGPROB_GAP
+                assert gap.abs().mean() < ADAPTER_GAP
                 assert sample.weight_version == version
             versions.append([list(sample.ids) for sample in flat(groups)])
         assert versions[0] != versions[1] != versions[2]

@@ -16,7 +16,7 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
-from workings.errors import ModelError
+from workings.errors import ModelError, said
 from workings.models.quiet import quiet_transformers
 
 CONVERSION_FORMAT = 1
@@ -81,7 +81,7 @@ def _write_converted(file: Path, folder: Path) -> None:
             )
     except Exception as error:  # The reader of a broken file may raise anything.
         raise ModelError(
-            f"transformers cannot read {file.name}: {error}",
+            f"transformers cannot read {file.name}: {said(error)}",
             hint="use a GGUF of a Llama, Qwen2, Qwen3 or SmolLM model, or a Hugging Face folder",
         ) from error
     missing = sorted(info["missing_keys"])

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from workings.errors import CheckpointError, ModelError, unknown_name
+from workings.errors import CheckpointError, ModelError, said, unknown_name
 from workings.models.bits_and_bytes import (
     QUANTIZATIONS,
     Quantization,
@@ -233,7 +233,7 @@ def _read_weights(
         ) from error
     except Exception as error:  # Readers of five file formats raise as many kinds of errors.
         raise ModelError(
-            f"cannot load the model {source.name}: {error}", hint=hub_hint(source)
+            f"cannot load the model {source.name}: {said(error)}", hint=hub_hint(source)
         ) from error
     missing = sorted(info["missing_keys"])
     if missing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from workings.errors import ModelError
+from workings.errors import ModelError, said
 from workings.models.gguf import convert_gguf
 from workings.models.quiet import quiet_transformers
 from workings.models.source import KNOWN_MODELS, ModelSource, resolve_source
@@ -99,7 +99,7 @@ def _read(location: str, source: ModelSource, trust_remote_code: bool) -> Any:
             return AutoTokenizer.from_pretrained(location, trust_remote_code=trust_remote_code)
     except Exception as error:  # The reader of a broken file may raise anything.
         raise ModelError(
-            f"cannot load the tokenizer of {source.name}: {error}", hint=hub_hint(source)
+            f"cannot load the tokenizer of {source.name}: {said(error)}", hint=hub_hint(source)
         ) from error
 
 

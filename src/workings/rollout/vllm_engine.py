@@ -6,7 +6,8 @@ is sampled as it is. Its tokenizer, generation_config and detokenizer are not us
 
     submit ── vllm_requests: one request per sample, with a seed ──> LLMEngine.add_request
     collect ── LLMEngine.step ──> vllm_batch: ids, logprobs, ends ──> samples
-                       └─ vllm_sampler: logprobs over the full vocabulary, kept mass
+                       ├─ vllm_sampler: logprobs over the full vocabulary, kept mass
+                       └─ vllm_min_tokens: EOS banned for as many tokens as asked
     load_weights ── vLLM's layerwise reload, prefix cache dropped
 
 This file alone imports vLLM.
@@ -24,7 +25,7 @@ from typing import Any
 import torch
 
 from workings.data.tokenizer import Tokenizer
-from workings.errors import ConfigError, EngineError
+from workings.errors import ConfigError, EngineError, said
 from workings.models.adapter_weights import (
     adapter_rank,
     is_own_weight,
@@ -38,6 +39,7 @@ from workings.rollout.engine_errors import asleep, closed
 from workings.rollout.one_process import check_one_process
 from workings.rollout.requests import check_request, describe_sampling
 from workings.rollout.vllm_batch import VLLMBatch
+from workings.rollout.vllm_min_tokens import correct_min_tokens
 from workings.rollout.vllm_requests import check_sampling, sampling_arguments
 from workings.rollout.vllm_sampler import ExactSampler
 from workings.rollout.vllm_start import (
@@ -50,6 +52,8 @@ from workings.types import Sample
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Room that vLLM can make for an adapter."""
+ADAPTER_DTYPES = (torch.bfloat16, torch.float16)
+"""In which vLLM applies an adapter on a GPU."""
 GRAPH_ROWS = 512
 """Most rows for which vLLM makes CUDA graphs unless it is told to."""
 
@@ -88,7 +92,7 @@ class VLLMEngine:
         model = base_model(policy)
         config = model.config.get_text_config()
         self._vocabulary = int(model.get_input_embeddings().weight.shape[0])
-        _check_policy(policy, lora_by_adapter)
+        _check_policy(policy, lora_by_adapter, dtype)
         self._policy = policy if lora_by_adapter else None
         self._tokenizer = tokenizer
         self._eos_token_ids = tuple(eos_token_ids)
@@ -114,6 +118,7 @@ class VLLMEngine:
         base = named_base_weights(policy) if lora_by_adapter else None
         self._llm: Any = _start(model, options, weights=base, dtype=dtype)
         self._runner = self._llm.llm_engine.model_executor.driver_worker.worker.model_runner
+        correct_min_tokens(self._runner.sampler, self._runner.device)
         self._runner.sampler = ExactSampler(self._runner.sampler)
         self._batches: list[VLLMBatch] = []
         self._num_submitted = 0
@@ -159,7 +164,7 @@ class VLLMEngine:
             self._add(engine, batch, requests, sampling)
         except Exception as error:
             self._abort([batch])
-            raise EngineError(f"vLLM did not take a request: {error}") from error
+            raise EngineError(f"vLLM did not take a request: {said(error)}") from error
         return batch
 
     def collect(self, pending: Pending) -> list[list[Sample]]:
@@ -303,7 +308,7 @@ class VLLMEngine:
         try:
             outputs = engine.step()
         except Exception as error:  # whatever vLLM raises, it cannot go on
-            raise EngineError(f"vLLM failed while sampling: {error}") from error
+            raise EngineError(f"vLLM failed while sampling: {said(error)}") from error
         owners = {batch.name: batch for batch in self._batches}
         ended = []
         for output in outputs:
@@ -342,7 +347,7 @@ class VLLMEngine:
                         _pack_tied_head(model)
         except (AssertionError, KeyError, ValueError, RuntimeError) as error:
             raise EngineError(
-                f"vLLM did not take the weights: {error or type(error).__name__}",
+                f"vLLM did not take the weights: {said(error)}",
                 hint="pass models.weights.named_full_weights(policy) of the engine's own policy",
             ) from error
         missing = expected - loaded if loaded is not None else set()
@@ -370,7 +375,7 @@ class VLLMEngine:
             try:
                 engine.add_lora(adapter)
             except Exception as error:
-                raise EngineError(f"vLLM did not take the adapter: {error}") from error
+                raise EngineError(f"vLLM did not take the adapter: {said(error)}") from error
         self._adapter = adapter
 
     def _wake_weights(self) -> None:
@@ -423,7 +428,7 @@ def _start(
             )
         except Exception as error:
             raise EngineError(
-                f"vLLM could not start: {error}",
+                f"vLLM could not start: {said(error)}",
                 hint="engine.gpu_memory_utilization is vLLM's share of the card beside the "
                 "trainer; engine.max_model_len and engine.max_batch_size lower what it needs",
             ) from error
@@ -438,11 +443,18 @@ def _parameters(arguments: dict[str, Any], *, in_pieces: bool) -> Any:
     return VLLMSamplingParams(**arguments, output_kind=kind)
 
 
-def _check_policy(policy: Any, lora_by_adapter: bool) -> None:
+def _check_policy(policy: Any, lora_by_adapter: bool, dtype: torch.dtype) -> None:
     if lora_by_adapter and not has_adapter(policy):
         raise EngineError(
             "lora_by_adapter=True needs a policy with an adapter",
             hint="set model.lora, or engine.lora_by_adapter=false",
+        )
+    if lora_by_adapter and torch.cuda.is_available() and dtype not in ADAPTER_DTYPES:
+        raise EngineError(
+            f"lora_by_adapter=True with {dtype}: vLLM's kernels for adapters take "
+            f"{' or '.join(map(str, ADAPTER_DTYPES))}",
+            hint="set engine.dtype=bfloat16, or engine.lora_by_adapter=false, which sends merged "
+            "weights in any dtype",
         )
     check_one_process("vLLM in the trainer's process")
 

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from workings.errors import AlreadyFinished, StoppedBySignal, TrainingError
+from workings.errors import AlreadyFinished, StoppedBySignal, TrainingError, said
 from workings.training.distributed import Ranks
 
 FIRST_ERROR = "first_error"
@@ -103,7 +103,7 @@ class _ErrorRelay:
         The rank whose error is the first stays until the others have read it: they may read it
         from a store that ends with this process.
         """
-        own = (self._rank, str(error) or type(error).__name__)
+        own = (self._rank, said(error))
         try:
             stored = self._store.compare_set(FIRST_ERROR, "", json.dumps(own))
             first, text = json.loads(stored)

@@ -379,6 +379,17 @@ def test_adapters_where_there_are_none_are_refused(engine: VLLMEngine, policy: A
         VLLMEngine(policy, TOKENIZER, eos_token_ids=[EOS], lora_by_adapter=True)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_on_a_gpu_an_adapter_is_not_applied_in_float32(
+    llm_class: type[vllm_stand_in.StandIn], monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    llm_class.fails = "it got as far as this"
+    expected = "kernels for adapters take torch.bfloat16" if dtype == torch.float32 else "this"
+    with pytest.raises(EngineError, match=expected):
+        VLLMEngine(adapted(1), TOKENIZER, eos_token_ids=[EOS], dtype=dtype, lora_by_adapter=True)
+
+
 def test_an_adapter_that_is_too_wide_is_refused(llm_class: type[vllm_stand_in.StandIn]) -> None:
     wide = add_lora(
         tiny_model(TOKENIZER), rank=600, alpha=4.0, dropout=0.0, targets=("q_proj",), seed=0

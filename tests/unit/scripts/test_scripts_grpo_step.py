@@ -147,6 +147,37 @@ def test_rows_compare_ours_with_each_side_and_list_the_phases() -> None:
     assert "rollout" in table
 
 
+def test_a_side_with_no_time_left_is_shown_by_its_warm_up_and_says_so() -> None:
+    from grpo_cases import CASES
+    from grpo_step import rows
+
+    steps = {"ours": [step(1.0)], "trl": [step(4.0)], "trl_defaults": []}
+    warmups = {"ours": step(9.0), "trl": step(9.0), "trl_defaults": step(5.0, train=3.0)}
+    tuned, defaults, *phases = rows(CASES["135M"], steps, warmups)
+    assert (tuned["ratio"], defaults["ratio"]) == (4.0, 5.0)
+    assert "warm-up" not in tuned["note"]
+    assert defaults["note"].endswith(
+        "TRL at its defaults 5.00 s in its warm-up step, the only one it made"
+    )
+    assert [row["value"] for row in phases if row["name"].endswith("defaults, by train")] == [3.0]
+    assert rows(CASES["135M"], {"ours": [], "trl": []}) == []
+
+
+def test_a_call_takes_back_what_it_wrote_before_but_not_what_others_did(tmp_path: Path) -> None:
+    from measured import document, write
+
+    def content(*names: str) -> dict[str, Any]:
+        made = [{"name": name, "value": 1.0, "unit": "s"} for name in names]
+        return document("grpo_step", made, command="python x.py", commit="0" * 40)
+
+    path = tmp_path / "results.json"
+    write(path, content("another day", "135M"))
+    write(path, content("ours alone"))
+    write(path, content("ours against TRL"), replaced={"ours alone"})
+    names = [row["name"] for row in json.loads(path.read_text())["results"]]
+    assert names == ["another day", "135M", "ours against TRL"]
+
+
 def test_one_side_alone_is_said_to_be_alone() -> None:
     from grpo_cases import CASES
     from grpo_step import rows

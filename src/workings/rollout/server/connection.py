@@ -7,7 +7,7 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
-from workings.errors import ConfigError, EngineError
+from workings.errors import ConfigError, EngineError, said
 from workings.rollout.server.http import CONTENT_TYPE, HEADER, MAX_BODY_BYTES
 from workings.rollout.server.wire import pack, unpack
 
@@ -86,7 +86,7 @@ class Connection:
             ) from error
         except (OSError, http.client.HTTPException) as error:
             raise EngineError(
-                f"{self.name} cannot be reached ({path}): {error or type(error).__name__}",
+                f"{self.name} cannot be reached ({path}): {said(error)}",
                 hint="start it with `workings serve`, or see its output for why it ended; then go "
                 "on with --resume",
             ) from error

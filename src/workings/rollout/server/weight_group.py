@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed
 
-from workings.errors import EngineError
+from workings.errors import EngineError, said
 
 dist: Any = torch.distributed
 """Its stores and groups are documented, but not in its type stubs."""
@@ -91,7 +91,9 @@ class WeightGroup:
                 options._devices = [dist.ProcessGroupGloo.create_device(hostname=address)]
                 self._group = dist.ProcessGroupGloo(own, rank, SIZE, options)
         except (RuntimeError, ValueError) as error:
-            raise EngineError(f"the channel for weights ({backend}) failed: {error}") from error
+            raise EngineError(
+                f"the channel for weights ({backend}) failed: {said(error)}"
+            ) from error
 
     def broadcast(
         self, data: torch.Tensor, *, seconds: float, alive: Callable[[], bool], what: str
@@ -110,7 +112,7 @@ class WeightGroup:
                 torch.cuda.current_stream(data.device).synchronize()
         except RuntimeError as error:
             self.abort()
-            raise EngineError(f"{what} failed on the way: {error}") from error
+            raise EngineError(f"{what} failed on the way: {said(error)}") from error
 
     def abort(self) -> None:
         """End everything that is under way."""
