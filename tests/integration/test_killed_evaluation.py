@@ -85,8 +85,8 @@ def killed(moment, at, given):
     [
         ("greedy", "sample", 2, 4),
         ("sampled", "storing", 3, 7),
-        ("sampled", "stored", 7, 2),
-        ("greedy", "grade", 1, 2),
+        pytest.param("sampled", "stored", 7, 2, marks=pytest.mark.slow),
+        pytest.param("greedy", "grade", 1, 2, marks=pytest.mark.slow),
     ],
 )
 def test_a_killed_evaluation_goes_on_where_it_stood(
@@ -115,7 +115,7 @@ def test_a_killed_evaluation_goes_on_where_it_stood(
     assert contents(tmp_path / "e") == straight(kind)
 
 
-@pytest.mark.parametrize("kind", ["greedy", "sampled"])
+@pytest.mark.parametrize("kind", ["greedy", pytest.param("sampled", marks=pytest.mark.slow)])
 def test_several_processes_give_what_one_gives(kind, model, straight, tmp_path):
     given = arguments(model, tmp_path, *SETTINGS[kind], "devices=[cpu,cpu]")
     assert main(given) == 0
