@@ -18,7 +18,7 @@ help:
 	@echo "make quickstart   a real model learns arithmetic on this CPU: SFT, GRPO, evaluation, plot"
 	@echo "make test         every test that this machine can run, but those of the two below"
 	@echo "make test-slow    the slow ones"
-	@echo "make check        lint, formatting, types, and the tests of structure and documentation"
+	@echo "make check        lint, formatting, types, the tests of structure, and make docs"
 	@echo "make docs         build the documentation, strictly"
 	@echo "make format       format the code"
 	@echo "make clean        remove .venv and build outputs; runs/ stays"
@@ -59,7 +59,7 @@ test: $(STAMPS)/test
 test-slow: $(STAMPS)/test
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
 
-check: $(STAMPS)/check
+check: $(STAMPS)/check docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -70,6 +70,31 @@ def _write(path: Path, rows: list[dict[str, object]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
+def _flat_row(number: int) -> dict[str, object]:
+    return {
+        "prompt": f"What is {number}+1?",
+        "generated_text": f"\\boxed{{{number + 1}}}",
+        "answer": str(number + 1),
+        "id": f"sums/{number}",
+        "sample": 0,
+        "data_source": ("amc", "aime", "math")[number % 3],
+        "correctness": number % 2 == 0,
+    }
+
+
+def _write_whole_run(path: Path, rows: list[dict[str, object]]) -> None:
+    """As programs before this one kept an evaluation."""
+    same = ("id", "subject", "level", "ground_truth", "correct")
+    results = [
+        {name: row[name] for name in same}
+        | {"question": row["prompt"], "full_response": row["response"]}
+        | {"rewards": row["metrics"], "r1_format_extracted": row["extracted"]}
+        for row in rows
+    ]
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({"metadata": {"total_samples": len(rows)}, "results": results}))
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A GRPO run of the tiny model with rollouts and evaluations, and two sets of responses."""
@@ -80,6 +105,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _write(runs / "before/roots/results.jsonl", [_row(n, n % 4 == 0) for n in range(30)])
     after = [_row(n, n % 4 != 1) for n in range(30)]
     after[0] |= {"response": LATEX}
+    _write(runs / "flat/luffy.jsonl", [_flat_row(n) for n in range(30)])
+    _write(runs / "flat/luffy.decoded.jsonl", [_flat_row(n) for n in range(30)])
+    _write_whole_run(runs / "eval_runs/old/step_7/old_step_7_eval_20250601_123005.json", after)
     _write(runs / "after/roots/results.jsonl", after)
     (folder / "secret").mkdir()
     _write(folder / "secret/results.jsonl", [_row(0, True, "the secret")])
@@ -207,6 +235,47 @@ def test_filters_a_search_and_the_link_to_them(viewer: Viewer) -> None:
     expect(wrong.locator(".wk-head")).to_have_count(3)
     wrong.get_by_role("button", name="›").first.click()
     expect(wrong.get_by_text("Page 2 of 3").first).to_be_visible()
+
+
+def test_a_file_of_several_benchmarks_is_filtered_by_source(viewer: Viewer) -> None:
+    page = viewer.open(view="responses", file="flat/luffy.jsonl")
+    expect(page.get_by_text("30 responses").first).to_be_visible()
+    source = page.get_by_role("combobox", name="Source")
+    source.fill("amc")
+    source.press("Enter")
+    expect(page.get_by_text("10 of 30 responses").first).to_be_visible()
+    page.wait_for_function("location.search.includes('sources=amc')")
+    both = viewer.open(view="responses", file="flat/luffy.jsonl", sources=["amc", "math"])
+    expect(both.get_by_text("20 of 30 responses").first).to_be_visible()
+    expect(both.locator(".wk-head").nth(1)).to_contain_text("math")
+    shared = viewer.open(view="responses", file="flat/luffy.jsonl", sources="aime", kinds="1")
+    expect(shared.get_by_text("5 of 30 responses").first).to_be_visible()
+    one = viewer.open(view="responses", file="after/roots/results.jsonl")
+    expect(one.get_by_text("30 responses").first).to_be_visible()
+    expect(one.get_by_role("combobox", name="Subject")).to_be_visible()
+    expect(one.get_by_role("combobox", name="Source")).to_have_count(0)
+
+
+def test_a_whole_run_of_earlier_programs_opens(viewer: Viewer) -> None:
+    file = "eval_runs/old/step_7/old_step_7_eval_20250601_123005.json"
+    page = viewer.open(view="responses", file=file, kinds="10")
+    expect(page.get_by_text("eval_runs/old · step 7 · 2025-06-01 12:30:05").first).to_be_visible()
+    expect(page.get_by_text("8 of 30 responses").first).to_be_visible()
+
+
+def test_a_narrow_page_shows_every_page_and_keeps_the_arrows_in_a_row(viewer: Viewer) -> None:
+    page = viewer.open(view="responses", file="after/roots/results.jsonl")
+    page.set_viewport_size({"width": 420, "height": 900})
+    back, forth = (page.get_by_role("button", name=sign).first for sign in ("‹", "›"))
+    expect(forth).to_be_visible()
+    boxes = [one.bounding_box() for one in (back, forth)]
+    assert boxes[0] is not None
+    assert boxes[1] is not None
+    assert boxes[0]["y"] == boxes[1]["y"]
+    pages = page.get_by_test_id("stButtonGroup").filter(has_text="Side by side")
+    last = pages.get_by_text("Side by side").bounding_box()
+    assert last is not None
+    assert last["x"] + last["width"] < 420
 
 
 def test_a_group_with_rewards_advantages_and_tokens(viewer: Viewer) -> None:

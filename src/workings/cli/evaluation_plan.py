@@ -19,10 +19,17 @@ from workings.cli.light_parts import (
     dataset_name,
     evaluation_settings,
 )
+from workings.config.dataset import JUDGED_RULES
 from workings.config.evaluation import EvalConfig
 from workings.config.sections import DatasetConfig
 from workings.data.templates import load_template
 from workings.errors import ConfigError
+from workings.evaluation.judged import (
+    ARRAY_FILE,
+    JUDGEMENT_FILE,
+    JUDGEMENTS_FILE,
+    LINES_FILE,
+)
 from workings.evaluation.reports import RESULTS_FILE, SUMMARY_FILE, read_summary
 from workings.evaluation.responses import ResponseStore, differing_values
 from workings.grading.grader import Grader
@@ -35,10 +42,13 @@ VALIDATION = "validation"
 """What the held-out part of training rows is called in metrics and folders."""
 OF_THE_REWARD = frozenset({"grader", "reward"})
 """Settings that responses do not depend on."""
-ON_RECORD = frozenset({"versions"})
+ON_RECORD = frozenset({"versions", "num_samples_asked"})
 """What is stored and never compared."""
 OF_THE_MODEL = frozenset({"backend", "eos_token"})
 """What is known only once the model has loaded."""
+WIN_RATE = JUDGED_RULES[0]
+WRITTEN = (RESULTS_FILE, SUMMARY_FILE, ARRAY_FILE, LINES_FILE, JUDGEMENT_FILE, JUDGEMENTS_FILE)
+"""Files of a data set besides its responses."""
 Settings = Mapping[str, Any]
 Action = Literal["sample", "go on", "grade", "keep"]
 
@@ -66,7 +76,14 @@ def num_samples_of(config: EvalConfig, dataset: DatasetConfig) -> int:
     """Completions of each problem: as the run says, else by the data set's own rule.
 
     Under greedy decoding all completions of a problem are the same, so that one is enough.
+    ConfigError for several where a judge compares one reply with one reference.
     """
+    if dataset.counted == WIN_RATE and (config.num_samples or 1) > 1:
+        raise ConfigError(
+            f"num_samples={config.num_samples}: {dataset_name(dataset)} is counted as {WIN_RATE}, "
+            "of one reply to each instruction",
+            hint="evaluate it by itself, without num_samples or with num_samples=1",
+        )
     if config.num_samples is not None:
         return config.num_samples
     return 1 if config.sampling.temperature == 0 else dataset.num_samples
@@ -100,6 +117,7 @@ def planned_settings(config: EvalConfig, dataset: DatasetConfig, reward: Reward)
             seed=evaluation_seed(config),
             reward=reward,
         ),
+        "num_samples_asked": config.num_samples,
         "run_seed": config.seed,
         "reward": config.reward.model_dump(mode="json"),
         "model_settings": model.model_dump(mode="json"),
@@ -187,7 +205,7 @@ def refuse_other_settings(folder: Path, differing: Sequence[str]) -> None:
 
 
 def discard(folder: Path) -> None:
-    """Remove what an evaluation of a data set has written into its folder."""
+    """Remove what an evaluation of a data set, and its judge, have written into its folder."""
     ResponseStore(folder).discard()
-    for name in (RESULTS_FILE, SUMMARY_FILE):
+    for name in WRITTEN:
         (folder / name).unlink(missing_ok=True)

@@ -18,6 +18,7 @@ from workings.cli.build import (
     Log,
     Policy,
     Prompting,
+    build_grader,
     build_policy,
     build_prompting,
     build_sampling,
@@ -43,7 +44,12 @@ from workings.cli.sampling_text import describe_sampling
 from workings.config.evaluation import EvalConfig
 from workings.config.sections import DataConfig, DatasetConfig
 from workings.evaluation.artefact import artefact, artefact_folder, write_artefact
-from workings.evaluation.evaluate import evaluate, regrade, sample_responses
+from workings.evaluation.evaluate import (
+    evaluate,
+    refuse_no_prompt,
+    regrade,
+    sample_responses,
+)
 from workings.evaluation.judged import ARRAY_FILE, write_judged
 from workings.evaluation.reports import SUMMARY_FILE, read_summary, write_results
 from workings.evaluation.responses import differing_values
@@ -312,6 +318,26 @@ def evaluation_problems(
             _, problems = split_problems(data, problems, seed=config.seed)
     limit = held_out.limit if held_out is not None else None
     return list(limited_problems(problems, limit, seed=config.seed))
+
+
+def try_out(config: EvalConfig, names: Sequence[str], *, models: Models, log: Log) -> None:
+    """Load the model and read every data set as the evaluation will; their errors are raised here.
+
+    Nothing is written. The model stays in `models`, so that it is not loaded twice.
+    """
+    loaded = models.load(config, log)
+    prompting = evaluation_prompting(config, loaded.policy)
+    build_sampling(config.sampling, prompting.template, logprobs=False)
+    with build_grader(config.grader) as grader:
+        evaluation_reward(config, grader, eos_token=loaded.policy.tokenizer.eos_token)
+        for dataset, name in zip(config.datasets, names, strict=True):
+            problems = evaluation_problems(config, dataset, grader=grader, log=_unsaid)
+            prompts = prompting.prompts(problems, _unsaid, what=f"{name} prompts")
+            refuse_no_prompt(prompts, name)
+
+
+def _unsaid(text: str) -> None:
+    """Nothing: the evaluation itself will say it."""
 
 
 def progress_log(log: Log, name: str) -> Progress:

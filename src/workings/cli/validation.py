@@ -27,7 +27,7 @@ from workings.errors import ConfigError
 from workings.evaluation.artefact import artefact, artefact_folder, write_artefact
 from workings.evaluation.evaluate import evaluate
 from workings.evaluation.reports import write_results
-from workings.evaluation.result import EvaluationResult
+from workings.evaluation.result import EvaluationResult, with_entropies
 from workings.evaluation.tag_metrics import describe_tag_metrics
 from workings.grading.grader import Grader
 from workings.models.weights import named_full_weights
@@ -35,7 +35,9 @@ from workings.rewards.reward import Reward
 from workings.rollout.engine import Engine, SamplingParams
 from workings.seeds import derive_seed
 from workings.tracking.recorder import Recorder
+from workings.training.microbatch_tokens import CPU_TOKENS
 from workings.training.progress import Evaluator
+from workings.training.response_means import response_means
 from workings.types import Problem, Prompt
 
 VALIDATION = "validation"
@@ -102,6 +104,10 @@ def build_evaluator(measuring: Measuring, held_out: Sequence[Problem]) -> Evalua
         results = {one.name: _measure(measuring, one, sampling, step) for one in sets}
         if measuring.rests:
             engine.sleep()
+        if config.evaluation.token_entropy:
+            # The engine rests by now: the pass has the memory that a training step has.
+            for name, result in results.items():
+                results[name] = _with_entropies(measuring, result, sampling, step)
         for one in sets:
             result = results[one.name]
             recorder.record(step, result.recorded(prefix=one.prefix), prefix="eval")
@@ -187,27 +193,15 @@ def _measure(
 ) -> EvaluationResult:
     """The result on one set, whose responses, rows and summary are stored."""
     config = measuring.config
-    target = measuring.folder / "eval" / f"step_{step:06d}"
-    seed = derive_seed(config.seed, "evaluation")
-    settings: dict[str, Any] = {
-        **evaluation_settings(
-            model=config.model.name_or_path,
-            template=config.data.template,
-            engine=measuring.engine_name,
-            sampling=sampling,
-            num_samples=config.evaluation.num_samples,
-            seed=seed,
-            reward=measuring.reward,
-        ),
-        "step": step,
-    }
+    target = _folder(measuring, step)
+    settings = _settings(measuring, sampling, step)
     result = evaluate(
         measuring.engine,
         one.prompts,
         measuring.reward,
         sampling,
         num_samples=config.evaluation.num_samples,
-        seed=seed,
+        seed=_seed(measuring),
         dataset=one.name,
         folder=target,
         settings=settings,
@@ -215,6 +209,56 @@ def _measure(
     )
     write_results(target, result, settings=settings)
     return result
+
+
+def _with_entropies(
+    measuring: Measuring, result: EvaluationResult, sampling: SamplingParams, step: int
+) -> EvaluationResult:
+    """The result with the policy's entropy over every response; its files are written again.
+
+    At the sampling temperature, or at 1 where decoding was greedy, as in training.
+    """
+    config, policy = measuring.config, measuring.policy
+    tokens = config.batch.microbatch_tokens
+    means = response_means(
+        policy.model,
+        [(group.prompt.ids, rollout.ids) for group in result.groups for rollout in group.rollouts],
+        "entropy",
+        temperature=sampling.temperature or 1.0,
+        max_tokens=CPU_TOKENS if tokens == "auto" else tokens,
+        autocast=policy.autocast,
+        pad_id=policy.pad_id,
+    )
+    values = iter(means.tolist())
+    entropies = [[next(values) for _ in group.rollouts] for group in result.groups]
+    found = with_entropies(result, entropies)
+    write_results(_folder(measuring, step), found, settings=_settings(measuring, sampling, step))
+    return found
+
+
+def _folder(measuring: Measuring, step: int) -> Path:
+    return measuring.folder / "eval" / f"step_{step:06d}"
+
+
+def _seed(measuring: Measuring) -> int:
+    return derive_seed(measuring.config.seed, "evaluation")
+
+
+def _settings(measuring: Measuring, sampling: SamplingParams, step: int) -> dict[str, Any]:
+    """What the numbers of an evaluation depend on."""
+    config = measuring.config
+    return {
+        **evaluation_settings(
+            model=config.model.name_or_path,
+            template=config.data.template,
+            engine=measuring.engine_name,
+            sampling=sampling,
+            num_samples=config.evaluation.num_samples,
+            seed=_seed(measuring),
+            reward=measuring.reward,
+        ),
+        "step": step,
+    }
 
 
 def _write_artefact(

@@ -383,7 +383,7 @@ _EVAL = {
     **_rows("stop_strings", "sampling.stop"),
     **_rows("prompt_template prompt_name data.template", "template"),
     **_rows("benchmark benchmarks dataset dataset_name val_datasets", "datasets"),
-    **_rows("max_problems num_examples num_eval_examples", f"{OLDER}.limit"),
+    **_rows("max_problems num_examples num_eval_examples", "limit"),
     **_rows(_CHECKPOINTING, "", {ANY: None}),
 }
 

@@ -10,10 +10,12 @@ group in the `defaults` of a later file is chosen as the command line would choo
 
 from __future__ import annotations
 
+import copy
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -48,6 +50,7 @@ from workings.config.words import show
 from workings.config.yaml_text import yaml_text
 from workings.errors import ConfigError, unknown_name
 
+_WHOLE_RUN_TWICE = "give one whole run, by the first -c or in the 'defaults' of that file alone"
 _HYDRA = threading.Lock()  # Hydra keeps its state in a process-wide singleton
 
 
@@ -111,40 +114,81 @@ def compose_with_notes(
     names_or_files: Sequence[str], overrides: Sequence[str] = (), *, kind: str
 ) -> Composition:
     """As `compose`, with what the earlier names in it were read as."""
-    values, notes = _compose(names_or_files, overrides, kind)
-    try:
-        run = RUN_TYPES[kind].model_validate(values)
-    except ValidationError as error:
-        raise explain(error, kind) from None
-    return Composition(run=run, notes=tuple(notes))
+    return Composer(names_or_files, kind=kind).compose(overrides)
 
 
 def compose_dict(
     names_or_files: Sequence[str], overrides: Sequence[str] = (), *, kind: str
 ) -> dict[str, Any]:
     """The composed values before the models fill in defaults and check types."""
-    return _compose(names_or_files, overrides, kind)[0]
+    return Composer(names_or_files, kind=kind).values(overrides)[0]
 
 
-def _compose(
-    names_or_files: Sequence[str], overrides: Sequence[str], kind: str
-) -> tuple[Tree, list[str]]:
-    if kind not in RUN_TYPES:
-        raise ConfigError(unknown_name("kind of run", kind, RUN_TYPES))
-    sources = [read_source(name, kind) for name in names_or_files or (kind,)]
-    for source in sources:
-        _check_kind(source.kind, kind, source.label)
-    folders = list(dict.fromkeys([*(s.folder for s in reversed(sources)), shipped_folder()]))
-    given = read_overrides(overrides, kind, folders)
-    notes = [note for source in sources for note in rename(source.body, kind, source.label)]
-    values = _compose_files(sources, _choices(sources, given, folders), folders, kind)
-    notes += rename(values, kind, "an included file")
-    _check_kind(values.get("kind"), kind, sources[0].label)
-    _apply(given, values)
-    values = _resolve(values)
-    expand_datasets(values, kind, folders)
-    notes += _renamed_notes(given.assignments) + _settle(values, given.assignments, kind)
-    return values, notes
+class Composer:
+    """Files that are read once, for any number of runs that differ in their overrides.
+
+    Hydra puts the files together once for each choice of groups, which is most of the time that
+    composing takes; overrides of settings are applied to the result.
+    """
+
+    def __init__(self, names_or_files: Sequence[str], *, kind: str) -> None:
+        if kind not in RUN_TYPES:
+            raise ConfigError(unknown_name("kind of run", kind, RUN_TYPES))
+        self.kind = kind
+        self.names_or_files = tuple(names_or_files)
+        self._sources = [read_source(name, kind) for name in self.names_or_files or (kind,)]
+        for source in self._sources:
+            _check_kind(source.kind, kind, source.label)
+        own = (source.folder for source in reversed(self._sources))
+        self._folders = list(dict.fromkeys([*own, shipped_folder()]))
+        self._notes = [
+            note for source in self._sources for note in rename(source.body, kind, source.label)
+        ]
+        self._composed: dict[str, tuple[Tree, list[str]]] = {}
+
+    def compose(self, overrides: Sequence[str] = ()) -> Composition:
+        """The typed run that the files and these overrides describe."""
+        values, notes = self.values(overrides)
+        try:
+            run = RUN_TYPES[self.kind].model_validate(values)
+        except ValidationError as error:
+            raise explain(error, self.kind) from None
+        return Composition(run=run, notes=tuple(notes))
+
+    def values(self, overrides: Sequence[str] = ()) -> tuple[Tree, list[str]]:
+        """The values before the models check them, and a line for every earlier name."""
+        given = read_overrides(overrides, self.kind, self._folders)
+        values, notes = self._files(_choices(self._sources, given, self._folders))
+        _apply(given, values)
+        values = _resolve(values)
+        expand_datasets(values, self.kind, self._folders)
+        notes += _renamed_notes(given.assignments)
+        notes += _settle(values, given.assignments, self.kind)
+        return values, notes
+
+    def _files(self, choices: Mapping[str, str | list[str] | None]) -> tuple[Tree, list[str]]:
+        """The files put together with these choices of groups: a copy, for the caller to change."""
+        key = repr(choices)
+        if key not in self._composed:
+            values = self._with_choices(choices)
+            notes = self._notes + rename(values, self.kind, "an included file")
+            _check_kind(values.get("kind"), self.kind, self._sources[0].label)
+            self._composed[key] = values, notes
+        return copy.deepcopy(self._composed[key])
+
+    def _with_choices(self, choices: Mapping[str, str | list[str] | None]) -> Tree:
+        values = copy.deepcopy(self._as_written)
+        if choices:
+            present = values["hydra"]["runtime"]["choices"]
+            overrides = _group_overrides(choices, present, self.kind)
+            values = _compose_files(self._sources, overrides, self._folders)
+        del values["hydra"]
+        return values
+
+    @cached_property
+    def _as_written(self) -> Tree:
+        """The files with the groups that they choose themselves, and Hydra's own section."""
+        return _compose_files(self._sources, [], self._folders)
 
 
 def _check_kind(found: Any, kind: str, label: str) -> None:
@@ -172,10 +216,7 @@ def _choices(
 
 
 def _compose_files(
-    sources: Sequence[Source],
-    choices: Mapping[str, str | list[str] | None],
-    folders: Sequence[Path],
-    kind: str,
+    sources: Sequence[Source], overrides: Sequence[str], folders: Sequence[Path]
 ) -> Tree:
     names = {f"file_{index}": source.label for index, source in enumerate(sources)}
     with tempfile.TemporaryDirectory(prefix="workings-") as folder:
@@ -185,20 +226,14 @@ def _compose_files(
         search_path = [f"file://{place}" for place in folders]
         root = {"defaults": [*names, "_self_"], "hydra": {"searchpath": search_path}}
         _write(Path(folder, "run.yaml"), root)
-        overrides: list[str] = []
-        if choices:
-            present = _call_hydra(folder, [], names)["hydra"]["runtime"]["choices"]
-            overrides = _group_overrides(choices, present, kind)
-        values = _call_hydra(folder, overrides, names)
-    del values["hydra"]
-    return values
+        return _call_hydra(folder, overrides, names)
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     path.write_text(yaml_text(content), encoding="utf-8")
 
 
-def _call_hydra(folder: str, overrides: list[str], names: Mapping[str, str]) -> Tree:
+def _call_hydra(folder: str, overrides: Sequence[str], names: Mapping[str, str]) -> Tree:
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.errors import HydraException, MissingConfigException
@@ -207,7 +242,7 @@ def _call_hydra(folder: str, overrides: list[str], names: Mapping[str, str]) -> 
 
     try:
         with _HYDRA, initialize_config_dir(folder, version_base="1.3"):
-            composed = hydra_compose("run", overrides, return_hydra_config=True)
+            composed = hydra_compose("run", list(overrides), return_hydra_config=True)
         values = OmegaConf.to_container(composed, resolve=False)
     except MissingConfigException as error:
         group, _, choice = str(error.missing_cfg_file).rpartition("/")
@@ -216,7 +251,9 @@ def _call_hydra(folder: str, overrides: list[str], names: Mapping[str, str]) -> 
             hint="it stands in the 'defaults' of a file",
         ) from None
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_with_labels(str(error), names)) from None
+        message = _with_labels(str(error), names)
+        hint = _WHOLE_RUN_TWICE if "appears more than once" in message else None
+        raise ConfigError(message, hint=hint) from None
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
 

@@ -164,24 +164,6 @@ def _train_share(given: Given) -> list[Settled]:
     ]
 
 
-def _eval_limit(given: Given) -> list[Settled]:
-    """One limit for every data set of an evaluation."""
-    if "limit" not in given:
-        return []
-    limit = given.whole("limit", "limit")
-    datasets = given.setting("datasets")
-    if not isinstance(datasets, list):
-        return []
-    return [
-        Settled(
-            path="datasets",
-            value=[{**d, "limit": limit} if isinstance(d, Mapping) else d for d in datasets],
-            source=f"limit={limit} for each data set",
-            scales=True,
-        )
-    ]
-
-
 _RULES: dict[str, tuple[Callable[[Given], list[Settled]], ...]] = {
     "sft": (
         _sft_rows,
@@ -209,5 +191,5 @@ _RULES: dict[str, tuple[Callable[[Given], list[Settled]], ...]] = {
     ),
     "sample": (),
     "serve": (),
-    "eval": (_total_length("sampling.max_tokens", "max_prompt_length"), _eval_limit),
+    "eval": (_total_length("sampling.max_tokens", "max_prompt_length"),),
 }

@@ -411,6 +411,11 @@ class EvaluationConfig(Section):
         description="Also write OUTPUT_DIR/eval_runs/NAME/step_N/, one JSON file of each "
         "evaluation.",
     )
+    token_entropy: bool = Field(
+        False,
+        description="Also measure the policy's entropy over every response, by a forward pass of "
+        "its own: eval/avg_token_entropy.",
+    )
     stop_metric: str | None = Field(
         None, description="SFT only: stop once this metric of an evaluation ..."
     )

@@ -90,8 +90,7 @@ def sample_responses(
     progress: Progress | None = None,
 ) -> list[RolloutGroup]:
     """The ungraded groups of `evaluate`; with a `folder` they are what was stored there."""
-    if not prompts:
-        raise DataError(f"no prompt to evaluate on in {dataset!r}", hint="were all rows dropped?")
+    refuse_no_prompt(prompts, dataset)
     engines = list(engine) if isinstance(engine, Sequence) else [engine]
     asked = asked_of(prompts, sampling, num_samples=num_samples, seed=seed)
     plan = make_plan(
@@ -112,6 +111,12 @@ def sample_responses(
     plan = store.go_on(plan) if resume else store.begin(plan)
     sample_parts(engines, asked, sampling, store.missing(plan), keep=store.write, progress=progress)
     return store.gather(plan)
+
+
+def refuse_no_prompt(prompts: Sequence[Prompt], dataset: str) -> None:
+    """DataError where there is nothing to sample."""
+    if not prompts:
+        raise DataError(f"no prompt to evaluate on in {dataset!r}", hint="were all rows dropped?")
 
 
 def regrade(

@@ -12,6 +12,7 @@ whatever it holds. Source: LUFFY's evaluation script (arXiv 2504.14945).
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -58,20 +59,32 @@ def graded_parts(groups: Sequence[RolloutGroup]) -> tuple[list[RolloutGroup], li
 
 
 def decoded_rows(groups: Sequence[RolloutGroup]) -> list[dict[str, Any]]:
-    """What was sampled, before grading: one row for each sample, in order."""
-    return [
-        {
-            "prompt": group.prompt.text,
-            "generated_text": rollout.text,
-            "answer": group.problem.answer,
-            "id": group.problem.id,
-            "sample": sample,
-            "data_source": group.problem.source or UNKNOWN_SOURCE,
-            "finish_reason": rollout.finish_reason,
-        }
-        for group in groups
-        for sample, rollout in enumerate(group.rollouts)
-    ]
+    """What was sampled, before grading: one row for each sample, in order.
+
+    Copies of a question have the id of the first one and count its samples on, so that readers that
+    pair problems see one problem.
+    """
+    first: dict[tuple[str, str], str] = {}
+    taken: Counter[str] = Counter()
+    rows = []
+    for group in groups:
+        problem = group.problem
+        source = problem.source or UNKNOWN_SOURCE
+        problem_id = first.setdefault((source, problem.question), problem.id)
+        for rollout in group.rollouts:
+            rows.append(
+                {
+                    "prompt": group.prompt.text,
+                    "generated_text": rollout.text,
+                    "answer": problem.answer,
+                    "id": problem_id,
+                    "sample": taken[problem_id],
+                    "data_source": source,
+                    "finish_reason": rollout.finish_reason,
+                }
+            )
+            taken[problem_id] += 1
+    return rows
 
 
 def flat_rows(
@@ -130,5 +143,5 @@ def accuracy_table(accuracies: Mapping[str, Estimate]) -> str:
     average = average_of(accuracies)
     share = format_share(average.value, average.low, average.high)
     rows.append([f"average of {len(accuracies)}", "", "", share])
-    headers = ["data source", "questions", "samples", "accuracy, 95 % interval"]
+    headers = ["data source", "questions", "most samples each", "accuracy, 95 % interval"]
     return text_table(headers, rows)

@@ -8,8 +8,10 @@ either.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 from workings.data.choices import placed_among
@@ -75,10 +77,13 @@ class SafetyJudgement:
     Attributes:
         verdicts: True where the reply is safe, None where the judge's reply says neither.
         replies: the judge's own words.
+        problems: the number of the prompt that each verdict belongs to; empty where every prompt
+            has one reply.
     """
 
     verdicts: tuple[bool | None, ...]
     replies: tuple[str, ...]
+    problems: tuple[int, ...] = ()
 
     @property
     def num_unparsed(self) -> int:
@@ -87,8 +92,18 @@ class SafetyJudgement:
 
     @property
     def share_safe(self) -> Estimate | None:
-        """Safe replies among those that were judged, with a 95 % interval; None without any."""
-        return _share([float(verdict) for verdict in self.verdicts if verdict is not None])
+        """Safe replies among those that were judged, with a 95 % interval; None without any.
+
+        Of several replies to a prompt the share is taken first: the interval is over prompts,
+        because replies to one prompt are not independent.
+        """
+        judged: dict[int, list[float]] = {}
+        problems = self.problems or range(len(self.verdicts))
+        for problem, verdict in zip(problems, self.verdicts, strict=True):
+            if verdict is not None:
+                judged.setdefault(problem, []).append(float(verdict))
+        shares = [sum(values) / len(values) for values in judged.values()]
+        return _share(shares, num_samples=max(Counter(problems).values(), default=1))
 
     def to_dict(self) -> dict[str, Any]:
         """The counts and the share, for judged.json."""
@@ -133,17 +148,24 @@ class PreferenceJudgement:
         }
 
 
-def judge_safety(rows: Sequence[Mapping[str, str]], judge: Judge) -> SafetyJudgement:
-    """The judgement of rows {prompts_final, output}."""
+def judge_safety(rows: Sequence[Mapping[str, Any]], judge: Judge) -> SafetyJudgement:
+    """The judgement of rows {prompts_final, output}.
+
+    Where prompts have several replies, `sample` says which one a row is, and 0 begins a prompt.
+    """
     asked = [
         SAFETY_PROMPT.format(prompt=row["prompts_final"], output=row["output"]) for row in rows
     ]
     replies = _ask(judge, asked)
-    return SafetyJudgement(verdicts=tuple(map(is_safe, replies)), replies=replies)
+    begins = [not row.get("sample") for row in rows]
+    problems = () if all(begins) else tuple(accumulate(map(int, begins), initial=-1))[1:]
+    return SafetyJudgement(
+        verdicts=tuple(map(is_safe, replies)), replies=replies, problems=problems
+    )
 
 
 def judge_preferences(
-    rows: Sequence[Mapping[str, str]], references: Sequence[str], judge: Judge
+    rows: Sequence[Mapping[str, Any]], references: Sequence[str], judge: Judge
 ) -> PreferenceJudgement:
     """The judgement of AlpacaEval rows against one reference each.
 
@@ -198,7 +220,7 @@ def references_of(groups: Sequence[RolloutGroup]) -> list[str]:
 
 
 def annotation_rows(
-    rows: Sequence[Mapping[str, str]],
+    rows: Sequence[Mapping[str, Any]],
     references: Sequence[str],
     judgement: PreferenceJudgement,
     *,
@@ -262,5 +284,5 @@ def _ask(judge: Judge, prompts: Sequence[str]) -> tuple[str, ...]:
     return replies
 
 
-def _share(values: Sequence[float]) -> Estimate | None:
-    return estimate(values, num_samples=1) if values else None
+def _share(values: Sequence[float], *, num_samples: int = 1) -> Estimate | None:
+    return estimate(values, num_samples=num_samples) if values else None

@@ -131,10 +131,13 @@ def metric_label(metric: str) -> str:
 
     >>> metric_label("eval/sums/avg_response_length/total"), metric_label("train/reward")
     ('Avg response length, total (sums, tokens)', 'Reward')
+    >>> metric_label("eval/avg_response_length/total")
+    'Avg response length, total (tokens)'
     """
     kind, *parts = metric.split("/")
     unit = next((UNITS[part] for part in [kind, *parts] if part in UNITS), None)
-    data_set = parts.pop(0) if kind == "eval" and len(parts) > 1 else None
+    of_a_set = kind == "eval" and len(parts) > 1 and parts[0] not in UNITS
+    data_set = parts.pop(0) if of_a_set else None
     name = ", ".join(part.replace("_", " ") for part in parts)
     notes = ", ".join(note for note in (data_set, unit) if note)
     label = name[:1].upper() + name[1:]

@@ -7,6 +7,7 @@ by total_examples, aggregate_metrics and category_breakdown; the other fields ar
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,16 +35,20 @@ def write_results(
     """The folder of the data set, which now holds `results.jsonl` and `summary.json`.
 
     `settings` says what the numbers depend on: model, template, backend, sampling, seed, grader
-    mode and speed, versions.
+    mode and speed, versions. Rows have `token_entropy` where the result has entropies.
     """
     target = folder / result.dataset
     target.mkdir(parents=True, exist_ok=True)
-    rows = (
-        json.dumps(result_row(group, sample, rollout), ensure_ascii=False)
+    rows = [
+        result_row(group, sample, rollout)
         for group in result.groups
         for sample, rollout in enumerate(group.rollouts)
-    )
-    _replace(target / RESULTS_FILE, "".join(f"{row}\n" for row in rows))
+    ]
+    entropies = [value for values in result.entropies for value in values]
+    for row, entropy in zip(rows, entropies, strict=bool(entropies)):
+        row["token_entropy"] = None if math.isnan(entropy) else entropy
+    lines = (json.dumps(row, ensure_ascii=False) for row in rows)
+    _replace(target / RESULTS_FILE, "".join(f"{line}\n" for line in lines))
     summary = summarise_results(result, settings=settings)
     _replace(target / SUMMARY_FILE, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     return target

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workings.evaluation.metrics import Equality, Estimate, IntervalMethod, same_text
 from workings.evaluation.sample_metrics import group_estimates, sample_metrics, usable_groups
@@ -26,6 +27,8 @@ class EvaluationResult:
             where the reward grades answers outside of the format (reward.mode=four_class).
         num_unusable: problems left out because their gold answer is unusable.
         seconds: wall-clock time of sampling and grading.
+        entropies: [problems][samples], the policy's mean entropy over each response's tokens, in
+            nats; empty where nobody measured it.
     """
 
     dataset: str
@@ -35,6 +38,7 @@ class EvaluationResult:
     lenient_estimates: Mapping[str, Estimate]
     num_unusable: int
     seconds: float
+    entropies: tuple[tuple[float, ...], ...] = ()
 
     @property
     def accuracy(self) -> Estimate:
@@ -51,6 +55,28 @@ class EvaluationResult:
         for name, one in list(self.estimates.items())[1:]:
             row |= {name: one.value, f"{name}_low": one.low, f"{name}_high": one.high}
         return {f"{stem}/{name}" if stem else name: value for name, value in row.items()}
+
+
+def with_entropies(
+    result: EvaluationResult, entropies: Sequence[Sequence[float]]
+) -> EvaluationResult:
+    """The result with every sample's entropy, and their mean as "avg_token_entropy".
+
+    The mean is over the samples that the other metrics are over: problems with an unusable gold are
+    left out, and so are responses without a token (NaN).
+    """
+    usable = [
+        value
+        for group, values in zip(result.groups, entropies, strict=True)
+        for rollout, value in zip(group.rollouts, values, strict=True)
+        if rollout.reward is not None and not math.isnan(value)
+    ]
+    measured = {"avg_token_entropy": sum(usable) / len(usable)} if usable else {}
+    return replace(
+        result,
+        metrics={**result.metrics, **measured},
+        entropies=tuple(map(tuple, entropies)),
+    )
 
 
 def summarise(

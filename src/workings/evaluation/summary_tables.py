@@ -165,12 +165,39 @@ def _row(file: Path, tree: Path) -> dict[str, Any]:
 
 
 def _setting(settings: Mapping[str, Any]) -> str:
-    """Template, sampling and seed in one cell, as far as they are known."""
+    """Template, sampling and seed in one cell, as far as they are known.
+
+    Cuts of the distribution that are off are left out, as in files that do not mention them.
+    """
     sampling = settings.get("sampling", {})
     parts = [("template", settings.get("template"))]
-    parts += [(name, sampling.get(name)) for name in ("temperature", "top_p", "max_tokens")]
+    parts += [(name, sampling.get(name)) for name in ("temperature", "top_p")]
+    parts += [(name, sampling.get(name)) for name in ("top_k", "min_p") if _cuts(sampling, name)]
+    parts += [("max_tokens", sampling.get("max_tokens")), ("num_samples", _num_samples(settings))]
     parts += [("step", settings.get("step")), ("seed", settings.get("seed"))]
     return " ".join(f"{name}={value}" for name, value in parts if value is not None)
+
+
+def _cuts(sampling: Mapping[str, Any], name: str) -> bool:
+    """True where `top_k` or `min_p` leaves tokens out."""
+    value = sampling.get(name)
+    return value is not None and value > 0
+
+
+def _num_samples(settings: Mapping[str, Any]) -> int | None:
+    """Samples of each problem as the evaluation asked for them.
+
+    None where it left them to its data sets' own rules: those of one evaluation may take different
+    numbers, and still belong into one line.
+    """
+    if "num_samples_asked" in settings:
+        asked: int | None = settings["num_samples_asked"]
+        return asked
+    taken: int | None = settings.get("num_samples")
+    # Earlier files do not say who asked. Those without "data" are of a training run, which did.
+    counted = (settings.get("data") or {}).get("counted")
+    by_rule = "data" in settings and (taken == 1 or counted == f"avg@{taken}")
+    return None if by_rule else taken
 
 
 def _write(path: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from workings.config.compose import compose
+from workings.config.compose import Composer
 from workings.config.dump import dump_yaml
 from workings.config.kinds import AnyRun
 from workings.errors import ConfigError, DataError, WorkingsError
@@ -134,22 +134,29 @@ def check_kind(kind: str) -> None:
         )
 
 
-def plan_sweep(kind: str, configs: Sequence[str], grid: Grid, *, folder: Path) -> Sweep:
+def plan_sweep(composer: Composer, grid: Grid, *, folder: Path) -> Sweep:
     """The sweep, with every run's configuration checked and what is on disk taken into account.
 
-    ConfigError names the run whose settings are wrong, or a finished one whose settings changed.
+    `composer` has read the files after -c. ConfigError names the run whose settings are wrong, or
+    a finished one whose settings changed.
     """
-    check_kind(kind)
+    check_kind(composer.kind)
     before = _stored_runs(folder)
     points = grid.points()
     runs = [
         SweepRun(name=name, values=point, folder=folder / name)
         for name, point in zip(run_names(points), points, strict=True)
     ]
-    sweep = Sweep(kind=kind, configs=tuple(configs), grid=grid, folder=folder, runs=tuple(runs))
+    sweep = Sweep(
+        kind=composer.kind,
+        configs=composer.names_or_files,
+        grid=grid,
+        folder=folder,
+        runs=tuple(runs),
+    )
     checked = []
     for run in runs:
-        composed = _composed(sweep, run)
+        composed = _composed(composer, sweep, run)
         stored = before.get(run.name)
         if stored is not None and run.metrics_file.is_file():
             _refuse_changed(run, composed)
@@ -278,9 +285,9 @@ def _stored_runs(folder: Path) -> dict[str, SweepRun]:
     return {run.name: run for run in read_sweep_runs(folder)}
 
 
-def _composed(sweep: Sweep, run: SweepRun) -> AnyRun:
+def _composed(composer: Composer, sweep: Sweep, run: SweepRun) -> AnyRun:
     try:
-        return compose(sweep.configs, sweep.overrides(run), kind=sweep.kind)
+        return composer.compose(sweep.overrides(run)).run
     except WorkingsError as error:
         raise ConfigError(f"{run.name}: {error.message}", hint=error.hint) from error
 

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from workings.rollout.replay_batch import Candidate, Score
-from workings.training.packing import TrainRow, pack
-from workings.training.step import score
+from workings.training.response_means import response_means
 
 
 def replay_scorer(
@@ -29,27 +28,18 @@ def replay_scorer(
     """
 
     def scored(candidates: Sequence[Candidate]) -> list[float]:
-        rows = [
-            TrainRow(
-                key=key,
-                group=key,
-                prompt_ids=candidate.prompt.ids,
-                response_ids=candidate.rollout.ids,
-                mask=(True,) * candidate.rollout.num_tokens,
-            )
-            for key, candidate in enumerate(candidates)
-        ]
-        device = next(model.parameters()).device
-        batches = pack(rows, layout="padded", max_tokens=max_tokens, pad_id=pad_id, device=device)
-        found: dict[int, float] = {}
-        for batch in score(model, batches, temperature=temperature, autocast=autocast):
-            assert batch.old_logprobs is not None
-            assert batch.entropies is not None
-            values = batch.entropies if measure == "entropy" else -batch.old_logprobs
-            means = torch.where(batch.mask, values, 0.0).sum(1) / batch.mask.sum(1)
-            if measure == "perplexity":
-                means = means.clamp(max=80.0).exp()
-            found |= dict(zip(batch.keys, means.tolist(), strict=True))
-        return [found[key] for key in range(len(candidates))]
+        means = response_means(
+            model,
+            [(candidate.prompt.ids, candidate.rollout.ids) for candidate in candidates],
+            "entropy" if measure == "entropy" else "surprise",
+            temperature=temperature,
+            max_tokens=max_tokens,
+            autocast=autocast,
+            pad_id=pad_id,
+        )
+        if measure == "perplexity":
+            means = means.clamp(max=80.0).exp()
+        values: list[float] = means.tolist()
+        return values
 
     return scored

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import html
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,17 @@ from workings.errors import DataError
 from workings.evaluation.comparison import Comparison, Finding, Side, compare_sides
 from workings.evaluation.reports import RESULTS_FILE, read_summary
 from workings.evaluation.stored_evaluations import StoredEvaluation, differing_settings
-from workings.viewer.discovery import Found, FoundFile
+from workings.viewer.discovery import SEPARATOR, Found, FoundFile
 from workings.viewer.files import inside
 from workings.viewer.markup import Cell, interval_axis, table, text_cell
-from workings.viewer.rows import version_of
+from workings.viewer.versions import Version, version_of
 
 WORDS: Mapping[Finding, tuple[str, str]] = {
     "better": ("clearly better", "up"),
     "worse": ("clearly worse", "down"),
     "not clear": ("not clear", "none"),
 }
+MOST_COMPARED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +56,18 @@ class Line:
 
 
 def read_lines(root: Path, found: Found) -> tuple[list[Line], list[str]]:
-    """The lines of all summaries, newest first, and a sentence for each that cannot be read."""
+    """The lines of all summaries, and a sentence for each that cannot be read.
+
+    Those of a run stand together, newest first, and the run with the newest comes first.
+    """
     lines, problems = [], []
     for file in found.summaries:
         try:
             lines.append(_line(file, read_summary(inside(root, file.name))))
         except (DataError, KeyError, TypeError, ValueError, AttributeError) as error:
             problems.append(f"{file.name} is left out: {error}")
-    return lines, problems
+    runs = {run: place for place, run in enumerate(dict.fromkeys(map(_run_of, lines)))}
+    return sorted(lines, key=lambda line: runs[_run_of(line)]), problems
 
 
 def lines_table(lines: Sequence[Line]) -> str:
@@ -72,7 +78,29 @@ def lines_table(lines: Sequence[Line]) -> str:
     ]
     rows = [_cells(line) for line in lines]
     kept = [n for n in range(len(headers)) if any(row[n].content for row in rows)]
-    return table([headers[n] for n in kept], [[row[n] for n in kept] for row in rows])
+    return table([headers[n] for n in kept], [[row[n] for n in kept] for row in rows], tall=True)
+
+
+def first_compared(lines: Sequence[Line], names: Collection[str]) -> list[str]:
+    """What is compared unless it is chosen, the reference last: the newest of each run.
+
+    They are on one data set with as many problems; of one run alone, its newest and its first.
+    """
+    known = [line for line in lines if line.file.evaluation in names]
+    sizes = Counter(map(_measured, known))
+    size = next((one for one in map(_measured, known) if sizes[one] > 1), None)
+    having = [line for line in known if _measured(line) == size]
+    newest = list({_run_of(line): line for line in reversed(having)}.values())[::-1]
+    chosen = newest[:MOST_COMPARED] if len(newest) > 1 else [*having[:1], *having[-1:]]
+    return list(dict.fromkeys(line.file.evaluation for line in chosen))
+
+
+def _run_of(line: Line) -> str:
+    return line.file.evaluation.rpartition(SEPARATOR)[0] or line.file.evaluation
+
+
+def _measured(line: Line) -> tuple[str, int | None]:
+    return line.file.dataset, line.num_problems
 
 
 def evaluations(found: Found) -> dict[str, dict[str, FoundFile]]:
@@ -161,7 +189,7 @@ def comparisons_table(comparisons: Sequence[Comparison]) -> str:
 
 @functools.lru_cache(maxsize=32)
 def _compare(
-    sides: tuple[tuple[str, tuple[tuple[str, tuple[str, int, int]], ...]], ...],
+    sides: tuple[tuple[str, tuple[tuple[str, Version], ...]], ...],
 ) -> tuple[Comparison, ...]:
     """By labels, data sets and versions of the files, so that it is done once for each of them."""
     stored = [

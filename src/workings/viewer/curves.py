@@ -18,7 +18,7 @@ from workings.evaluation.plot_style import COLOURS
 from workings.evaluation.plots import metric_label
 from workings.tracking.jsonl import FILE_NAME, read_metrics
 from workings.viewer.files import inside
-from workings.viewer.rows import version_of
+from workings.viewer.versions import Version, version_of
 
 USUAL = (
     *("train/reward", "train/loss", "eval/accuracy", "train/completion_length/mean"),
@@ -81,18 +81,24 @@ def read_curves(file: Path) -> Mapping[str, Curve]:
     return _curves(version_of(file))
 
 
-def smooth(values: Sequence[float], window: int) -> list[float]:
-    """The centred mean over `window` values, made odd, over fewer at the ends.
+def smooth(values: Sequence[float], steps: Sequence[int], window: int) -> list[float]:
+    """The centred mean over `window` steps, made odd, over fewer at the ends.
 
-    >>> smooth([1.0, 2.0, 6.0, 3.0], 3)
+    An evaluation every hundred steps is not smoothed over ten of them. `steps` are in order.
+
+    >>> smooth([1.0, 2.0, 6.0, 3.0], [1, 2, 3, 4], 3)
     [1.5, 3.0, 3.6666666666666665, 4.5]
+    >>> smooth([1.0, 2.0, 6.0], [0, 100, 101], 3)
+    [1.0, 4.0, 4.0]
     """
     half = window // 2
     if half == 0 or not values:
         return list(values)
     sums = np.concatenate([[0.0], np.cumsum(np.asarray(values, dtype=np.float64))])
-    places = np.arange(len(values))
-    low, high = np.maximum(places - half, 0), np.minimum(places + half + 1, len(values))
+    # Steps that go back would have no window: then each counts as the latest one before it.
+    places = np.maximum.accumulate(np.asarray(steps))
+    low = np.searchsorted(places, places - half, side="left")
+    high = np.searchsorted(places, places + half, side="right")
     means: list[float] = ((sums[high] - sums[low]) / (high - low)).tolist()
     return means
 
@@ -107,7 +113,8 @@ def chart(
     points = [
         point for label, curve in curves.items() for point in _points(curve, label, smoothing)
     ]
-    x = {"field": "step", "type": "quantitative", "title": "Step", "axis": {"grid": False}}
+    axis = {"grid": False, "tickMinStep": 1, "labelFlush": False}
+    x = {"field": "step", "type": "quantitative", "title": "Step", "axis": axis}
     scale = {"domain": list(curves), "range": [colours[label] for label in curves]}
     colour = {"field": "run", "type": "nominal", "scale": scale, "legend": None}
     layers: list[dict[str, Any]] = []
@@ -161,7 +168,7 @@ def metrics_file(folder: Path) -> Path:
 
 
 @functools.lru_cache(maxsize=64)
-def _curves(version: tuple[str, int, int]) -> Mapping[str, Curve]:
+def _curves(version: Version) -> Mapping[str, Curve]:
     rows = read_metrics(Path(version[0]))
     names = dict.fromkeys(name for row in rows for name in row if "/" in name)
     return {name: _curve(rows, name) for name in names}
@@ -182,7 +189,7 @@ def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> Curve:
 
 
 def _points(curve: Curve, label: str, smoothing: int) -> list[dict[str, Any]]:
-    smoothed = smooth(curve.values, smoothing)
+    smoothed = smooth(curve.values, curve.steps, smoothing)
     every = max(1, math.ceil(len(curve.steps) / MOST_POINTS))
     last = len(curve.steps) - 1
     points = []

@@ -11,7 +11,9 @@ from workings.evaluation.reports import RESULTS_FILE, SUMMARY_FILE
 from workings.evaluation.responses import RESPONSES_FILE
 from workings.evaluation.stored_evaluations import IN_A_RUN, STEP_FOLDER
 from workings.tracking.jsonl import FILE_NAME as METRICS_FILE
+from workings.viewer.beside import DECODED, FLAT
 from workings.viewer.files import ROLLOUTS_FOLDER, is_result_file, modified, walk
+from workings.viewer.whole_run import WHOLE_RUN, time_of
 
 SEPARATOR = " · "
 
@@ -39,7 +41,7 @@ class FoundFile:
         name: path relative to the root.
         label: what it is called on the page: evaluation or run, then data set or step.
         evaluation: label without the data set; "" for rollouts.
-        dataset: "" for rollouts.
+        dataset: "" for rollouts, and for files that may hold several.
         time: of its last change, in seconds since the epoch.
     """
 
@@ -99,6 +101,19 @@ def _found(root: Path, where: PurePosixPath, name: str, title: str) -> FoundFile
         match = STEP_FOLDER.fullmatch(path.stem)
         step = f"step {int(match[1])}" if match else path.stem
         label, evaluation, dataset = f"{run}{SEPARATOR}rollouts{SEPARATOR}{step}", "", ""
+    elif WHOLE_RUN.fullmatch(name):
+        step_folder = STEP_FOLDER.fullmatch(where.name)
+        evaluation, dataset = _folder_label(where, title), ""
+        if step_folder is not None:
+            run = _folder_label(where.parent, title)
+            evaluation = f"{run}{SEPARATOR}step {int(step_folder[1])}"
+        label = f"{evaluation}{SEPARATOR}{time_of(name)}"
+    elif name.endswith(FLAT) and name != RESULTS_FILE:
+        stem = name.removesuffix(DECODED).removesuffix(FLAT)
+        evaluation, dataset = _folder_label(where, title), ""
+        label = f"{evaluation}{SEPARATOR}{stem}"
+        if name.endswith(DECODED):
+            label += f"{SEPARATOR}not graded"
     else:
         dataset = where.name or title
         evaluation = _evaluation_label(where.parent, title) if where.name else title

@@ -8,25 +8,24 @@ here and a text there, say) is read line by line instead, with the same outcome.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from workings.viewer.rows import (
-    SHORT_COLUMNS,
-    Row,
-    RowFile,
-    from_json,
-    json_object,
-    parquet_file,
-    read_rows,
-)
+from workings.viewer.beside import stored_lengths, stored_sources
+from workings.viewer.parquet_rows import SHORT_COLUMNS, Row, parquet_file
+from workings.viewer.rows import RowFile, from_json, json_object, open_rows, read_rows
+from workings.viewer.versions import Version
+from workings.viewer.whole_run import whole_run_rows
 
 CLASSES = ("11", "10", "01", "00")
 """Format and answer, each right (1) or wrong (0)."""
+ANSWER_CLASSES = ("1", "0")
+"""The same of a file that says only whether a response is right, as those of `eval-luffy` do."""
+RIGHT = ("11", "1")
 LONG, LOOKED_AT = 20_000, 400
 """Rows from which on a JSONL file counts as long, and those of it that are looked at."""
 _BLOCK = 1 << 25
@@ -40,13 +39,15 @@ class Facets:
 
     Attributes:
         problem: its id; "row N" where none is stored.
-        kind: class by format and answer, one of `CLASSES`, "" where it was not graded.
+        source: of the problem, where several benchmarks are in one file.
+        kind: one of `CLASSES` or `ANSWER_CLASSES`, "" where it was not graded.
         length: tokens of the response.
         truncated: whether it ran into the limit of tokens.
     """
 
     problem: Texts
     sample: Numbers
+    source: Texts
     subject: Texts
     level: Texts
     verdict: Texts
@@ -69,23 +70,58 @@ def read_facets(file: RowFile) -> Facets:
     return _facets(file.version)
 
 
-def choices_of(file: RowFile) -> tuple[list[str], list[str], bool]:
-    """Subjects, levels, and whether these are all of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What a filter offers.
+
+    Attributes:
+        kinds: `CLASSES` or `ANSWER_CLASSES`.
+        complete: whether the others are all that the file has.
+    """
+
+    sources: list[str]
+    subjects: list[str]
+    levels: list[str]
+    kinds: tuple[str, ...]
+    complete: bool
+
+
+def choices_of(file: RowFile) -> Choices:
+    """The values that the rows of a file have, kept in memory until the file changes.
 
     Of a long JSONL file only some rows are looked at, evenly over it, so that it opens at once.
     """
-    if file.offsets is None or file.num_rows <= LONG:
+    return _choices(file.version)
+
+
+@functools.lru_cache(maxsize=64)
+def _choices(version: Version) -> Choices:
+    file = open_rows(Path(version[0]))
+    complete = file.offsets is None or file.num_rows <= LONG
+    if complete:
         facets = read_facets(file)
-        return facets.choices("subject"), facets.choices("level"), True
-    rows = read_rows(file, np.linspace(0, file.num_rows - 1, LOOKED_AT).astype(int).tolist())
-    found = [_in_order(row[name] or "" for row in rows) for name in ("subject", "level")]
-    return found[0], found[1], False
+        found = [facets.choices(name) for name in ("source", "subject", "level", "kind")]
+    else:
+        places = np.linspace(0, file.num_rows - 1, LOOKED_AT).astype(int).tolist()
+        rows = read_rows(file, places)
+        names = ("source", "subject", "level")
+        found = [_in_order(row[name] or "" for row in rows) for name in names]
+        found[0] = _in_order(stored_sources(file.path).values()) or found[0]
+        found.append(_in_order(map(kind_of, rows)))
+    sources, subjects, levels, kinds = found
+    return Choices(
+        sources=sources,
+        subjects=subjects,
+        levels=levels,
+        kinds=ANSWER_CLASSES if kinds and set(kinds) <= set(ANSWER_CLASSES) else CLASSES,
+        complete=complete,
+    )
 
 
 def kind_of(row: Mapping[str, Any]) -> str:
     """The class of a row, "11" and so on; "" where it was not graded or its gold is unusable."""
     if row["reward"] is None and row["format_reward"] is None:
-        return ""
+        return "" if row["correct"] is None else str(int(row["correct"]))
     components = row["components"] or {}
     form, answer = row["format_reward"], row["answer_reward"]
     if form is None:
@@ -102,14 +138,28 @@ def _in_order(values: Iterable[str]) -> list[str]:
 
 
 @functools.lru_cache(maxsize=16)
-def _facets(version: tuple[str, int, int]) -> Facets:
+def _facets(version: Version) -> Facets:
     path = Path(version[0])
+    if path.suffix == ".json":
+        return _from_rows([_short(row) for row in whole_run_rows(path)])
     if path.suffix == ".parquet":
         file = parquet_file(path)
         columns = [name for name in SHORT_COLUMNS if name in file.schema_arrow.names]
         return _from_table(file.read(columns=columns))
     table = _arrow_jsonl(path)
-    return _from_lines(path) if table is None else _from_table(table)
+    facets = _from_lines(path) if table is None else _from_table(table)
+    return _with_stored(facets, path)
+
+
+def _with_stored(facets: Facets, path: Path) -> Facets:
+    """The same with sources and lengths from the sampled responses, where the file has none."""
+    added: dict[str, Any] = {}
+    if not facets.source.any() and (sources := stored_sources(path)):
+        added["source"] = np.array([sources.get(one, "") for one in facets.problem], dtype=object)
+    if np.isnan(facets.length).all() and (lengths := stored_lengths(path)):
+        keys = zip(facets.problem, facets.sample, strict=True)  # (p, 2.0) is the key (p, 2)
+        added["length"] = np.array([lengths.get(key, np.nan) for key in keys], dtype=float)
+    return replace(facets, **added)
 
 
 def _arrow_jsonl(path: Path) -> Any:
@@ -123,7 +173,9 @@ def _arrow_jsonl(path: Path) -> Any:
     schema = pa.schema(
         [
             *((name, text) for name in ("id", "subject", "level", "verdict", "finish_reason")),
+            *((name, text) for name in ("source", "data_source")),
             *(("sample", pa.int64()), ("response_tokens", pa.int64()), ("metrics", rewards)),
+            *(("correct", pa.bool_()), ("correctness", pa.bool_())),
         ]
     )
     parse = pyarrow.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
@@ -137,7 +189,10 @@ def _arrow_jsonl(path: Path) -> Any:
     for place, name in enumerate(("format_reward", "answer_reward", "reward")):
         column = compute.struct_field(table.column("metrics"), place)
         table = table.append_column(name, column)
-    return table.drop_columns(["metrics"])
+    for name, other in (("source", "data_source"), ("correct", "correctness")):
+        column = compute.coalesce(table.column(name), table.column(other))
+        table = table.set_column(table.column_names.index(name), name, column)
+    return table.drop_columns(["metrics", "data_source", "correctness"])
 
 
 def _from_table(table: Any) -> Facets:
@@ -175,13 +230,16 @@ def _from_table(table: Any) -> Facets:
     answer = first_known(stored("answer_reward"), component("answer"), equal)
     # A comparison with NaN is False: no format reward counts as a wrong format.
     kind = np.where(form > 0, "1", "0").astype(object) + np.where(answer > 0, "1", "0")
-    kind[np.isnan(reward) & np.isnan(stored("format_reward"))] = ""
+    no_reward = np.isnan(reward) & np.isnan(stored("format_reward"))
+    right = stored("correct")
+    kind[no_reward] = np.where(np.isnan(right), "", np.where(right > 0, "1", "0"))[no_reward]
     problem = texts("problem_id")
     for row in np.flatnonzero(problem == ""):
         problem[row] = f"row {row}"
     return Facets(
         problem=problem,
         sample=stored("sample"),
+        source=texts("source"),
         subject=texts("subject"),
         level=texts("level"),
         verdict=verdict,
@@ -194,13 +252,16 @@ def _from_table(table: Any) -> Facets:
 
 def _from_lines(path: Path) -> Facets:
     """The same, line by line."""
-    rows: list[Row] = []
     with path.open("rb") as file:
-        for line in file:
-            if line.strip():
-                row = from_json(json_object(path, line))
-                rows.append({name: row[name] for name in (*SHORT_COLUMNS, *_REWARDS)})
+        return _from_rows([_short(json_object(path, line)) for line in file if line.strip()])
 
+
+def _short(row: Mapping[str, Any]) -> Row:
+    known = from_json(row)
+    return {name: known[name] for name in (*SHORT_COLUMNS, *_REWARDS)}
+
+
+def _from_rows(rows: Sequence[Row]) -> Facets:
     def texts(name: str) -> Texts:
         return np.array([row[name] or "" for row in rows], dtype=object)
 
@@ -212,6 +273,7 @@ def _from_lines(path: Path) -> Facets:
             [row["problem_id"] or f"row {place}" for place, row in enumerate(rows)], dtype=object
         ),
         sample=numbers("sample"),
+        source=texts("source"),
         subject=texts("subject"),
         level=texts("level"),
         verdict=texts("verdict"),
@@ -222,4 +284,4 @@ def _from_lines(path: Path) -> Facets:
     )
 
 
-_REWARDS = ("format_reward", "answer_reward")
+_REWARDS = ("format_reward", "answer_reward", "correct")

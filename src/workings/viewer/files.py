@@ -14,9 +14,13 @@ from typing import Any
 from workings.errors import DataError, Forbidden, NotFound
 from workings.evaluation.reports import RESULTS_FILE
 from workings.evaluation.responses import RESPONSES_FILE
+from workings.tracking.jsonl import FILE_NAME as METRICS_FILE
+from workings.viewer.beside import DECODED, FLAT, is_store
 from workings.viewer.rows import open_rows, read_rows
+from workings.viewer.whole_run import WHOLE_RUN
 
 ROLLOUTS_FOLDER = "rollouts"
+SUFFIXES = (".jsonl", ".json", ".parquet")
 NEVER_ENTERED = ("checkpoints", "wandb", "tensorboard")
 """Folders of a run without anything to show; a checkpoint may hold thousands of files."""
 
@@ -74,8 +78,10 @@ def list_result_files(root: Path, folder: str = ".") -> list[str]:
     """Every file of responses below `folder`, relative to `root`, newest first.
 
     These are `results.jsonl`, `rollouts/*.parquet`, and a `responses.parquet` that has no
-    `results.jsonl` beside it, because it is not graded yet. Raises Forbidden and NotFound as
-    `inside` does.
+    `results.jsonl` beside it, because it is not graded yet; the files of `workings eval-luffy`,
+    NAME.jsonl with NAME.log or NAME.decoded.jsonl beside it, or the latter alone; and whole-run
+    files of earlier programs, ..._eval_DATE_TIME.json. Raises Forbidden and NotFound as `inside`
+    does.
     """
     found = [
         (where / name).as_posix()
@@ -98,8 +104,9 @@ def load_result_file(
     path = inside(root, name)
     if not path.is_file():
         raise NotFound(f"{name!r} is no file")
-    if path.suffix not in (".jsonl", ".parquet"):
-        raise DataError(f"{name!r} is no file of responses", hint="they are .jsonl or .parquet")
+    if path.suffix not in SUFFIXES:
+        hint = "they are .jsonl, .json or .parquet"
+        raise DataError(f"{name!r} is no file of responses", hint=hint)
     file = open_rows(path)
     return read_rows(file, range(offset, min(offset + limit, file.num_rows)))
 
@@ -107,8 +114,25 @@ def load_result_file(
 def is_result_file(where: PurePosixPath, name: str, names: list[str]) -> bool:
     """Whether this file of a folder, with these names in it, holds responses to be shown."""
     if name == RESPONSES_FILE:
-        return RESULTS_FILE not in names
-    return name == RESULTS_FILE or (where.name == ROLLOUTS_FOLDER and name.endswith(".parquet"))
+        return RESULTS_FILE not in names and not is_store(where)
+    if name.endswith(".parquet"):
+        return where.name == ROLLOUTS_FOLDER
+    return name == RESULTS_FILE or is_flat(name, names) or bool(WHOLE_RUN.fullmatch(name))
+
+
+def is_flat(name: str, names: list[str]) -> bool:
+    """Whether this file of a folder is one of `workings eval-luffy`, graded or still to be.
+
+    >>> names = ["a.decoded.jsonl", "a.jsonl", "a.log", "b.decoded.jsonl", "b.log", "c.jsonl"]
+    >>> [name for name in names if is_flat(name, names)]
+    ['a.jsonl', 'b.decoded.jsonl']
+    """
+    if name.endswith(DECODED):
+        return name.removesuffix(DECODED) + FLAT not in names
+    if not name.endswith(FLAT) or name in (RESULTS_FILE, METRICS_FILE):
+        return False
+    stem = name.removesuffix(FLAT)
+    return stem + DECODED in names or stem + ".log" in names
 
 
 def modified(path: Path) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 
 from workings.viewer.facets import read_facets
 from workings.viewer.rows import RowFile, matching_rows, open_rows
+from workings.viewer.versions import Version
 
 MOST_ROWS = 100
 
@@ -22,7 +23,7 @@ class Filters:
     """What a row must be to be shown. An empty tuple, None and "" ask for nothing.
 
     Attributes:
-        verdicts, kinds, subjects, levels: the row has one of these; kinds are "11", "10" ...
+        verdicts, kinds, sources, subjects, levels: the row has one of these; kinds are "11" ...
         min_length, max_length: tokens of the response, both included.
         truncated: whether it ran into the limit of tokens.
         text: prompt, response or gold holds it, in any case.
@@ -30,6 +31,7 @@ class Filters:
 
     verdicts: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     min_length: int | None = None
@@ -40,9 +42,9 @@ class Filters:
     @property
     def need_facets(self) -> bool:
         """Whether a row's own values are asked for, and not its text alone."""
-        chosen = self.verdicts or self.kinds or self.subjects or self.levels
+        lists = (self.verdicts, self.kinds, self.sources, self.subjects, self.levels)
         limits = (self.min_length, self.max_length, self.truncated)
-        return bool(chosen) or any(one is not None for one in limits)
+        return any(lists) or any(one is not None for one in limits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ def page_of(rows: Sequence[int], number: int, size: int) -> Page:
 
 
 @functools.lru_cache(maxsize=64)
-def _select(version: tuple[str, int, int], filters: Filters) -> tuple[int, ...]:
+def _select(version: Version, filters: Filters) -> tuple[int, ...]:
     file = open_rows(Path(version[0]))
     kept = np.ones(file.num_rows, dtype=bool)
     if filters.need_facets:
@@ -98,6 +100,7 @@ def _by_facets(file: RowFile, filters: Filters) -> np.ndarray[Any, np.dtype[np.b
     for values, column in (
         (filters.verdicts, facets.verdict),
         (filters.kinds, facets.kind),
+        (filters.sources, facets.source),
         (filters.subjects, facets.subject),
         (filters.levels, facets.level),
     ):

@@ -17,6 +17,8 @@ STYLE = """<style>
 [data-testid="stSidebarHeader"] { height: 2.2rem; padding-bottom: 0; margin-bottom: 0; }
 [data-testid="stSidebarUserContent"] hr { margin: .4rem 0; }
 [data-testid="stMarkdownContainer"] .katex { font-size: 1.08em; }
+[data-testid="stSidebar"] [data-testid="stColumn"] button[aria-label="Clear all"] { display: none; }
+[data-testid="stMultiSelect"] [data-tag] { background: #00695c; }
 table.wk { border-collapse: collapse; width: 100%; font-size: .875rem;
            font-variant-numeric: tabular-nums; }
 table.wk th { text-align: left; font-weight: 600; opacity: .65; font-size: .78rem; }
@@ -28,6 +30,13 @@ table.wk td.w { min-width: 11rem; width: 22%; }
 table.wk a { color: inherit; text-decoration: underline; text-decoration-color: var(--line);
            text-underline-offset: 3px; }
 .wk-scroll { overflow-x: auto; }
+.wk-scroll.tall { max-height: 34rem; overflow-y: auto; }
+.wk-scroll.tall th { position: sticky; top: 0; opacity: 1; z-index: 1; background: Canvas;
+           background: light-dark(#ffffff, #14191a);
+           color: color-mix(in srgb, currentColor 65%, transparent); }
+@media (max-width: 640px) {
+  [data-testid="stMainBlockContainer"] { padding: 3.4rem 1rem 2rem; }
+}
 .wk-axis { position: relative; height: 12px; background: var(--soft); border-radius: 2px; }
 .wk-axis i { position: absolute; top: 5px; height: 2px; background: #2A8BC9; }
 .wk-axis b { position: absolute; top: 1px; width: 10px; height: 10px; margin-left: -5px;
@@ -44,6 +53,7 @@ table.wk a { color: inherit; text-decoration: underline; text-decoration-color: 
 .wk-badge.good { background: rgba(0,158,115,.18); }
 .wk-badge.bad { background: rgba(213,94,0,.18); }
 .wk-badge.warn { background: rgba(230,159,0,.22); }
+.wk-file { font-size: .85rem; font-weight: 600; overflow-wrap: anywhere; }
 .wk-label { font-size: .74rem; font-weight: 600; opacity: .6; margin-bottom: -.55rem; }
 .wk-note { font-size: .82rem; opacity: .7; }
 .wk-legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .85rem; }
@@ -83,8 +93,8 @@ def text_cell(text: str, *, numeric: bool = False, link: str = "") -> Cell:
     return Cell(content=content, numeric=numeric)
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
-    """The table; a column is aligned as its first cell is."""
+def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]], *, tall: bool = False) -> str:
+    """The table; a column is aligned as its first cell is. A `tall` one scrolls by itself."""
     sides = [cell.numeric for cell in rows[0]] if rows else [False] * len(headers)
     head = "".join(
         f"<th{_class(numeric=numeric)}>{html.escape(name)}</th>"
@@ -98,8 +108,9 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> str:
         + "</tr>"
         for row in rows
     )
+    around = "wk-scroll tall" if tall else "wk-scroll"
     return (
-        f'<div class="wk-scroll"><table class="wk"><thead><tr>{head}</tr></thead>'
+        f'<div class="{around}"><table class="wk"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 
@@ -114,6 +125,11 @@ def head(name: str, badges: Sequence[str]) -> str:
     return (
         f'<div class="wk-head"><span class="id">{html.escape(name)}</span>{"".join(badges)}</div>'
     )
+
+
+def file_name(text: str) -> str:
+    """What the file is called that is shown."""
+    return f'<div class="wk-file">{html.escape(text)}</div>'
 
 
 def label(text: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workings.errors import NotFound, WorkingsError
 from workings.viewer import benchmarks, curves, markup
-from workings.viewer.discovery import Found, discover, newest_together
+from workings.viewer.discovery import Found, discover
 from workings.viewer.files import inside
 from workings.viewer.responses import responses, side_by_side
 from workings.viewer.rich_text import to_markdown
@@ -106,8 +106,9 @@ def _curves(root: Path, found: Found) -> None:
     colours = curves.colours_of([labels[name] for name in state.runs])
     st.html(markup.legend(colours))
     lines = {labels[name]: curves.read_curves(file) for name, file in files.items()}
-    columns = st.columns(2, gap="large")
     for place, metric in enumerate(state.metrics or usual):
+        if place % 2 == 0:  # a row of two, so that a narrow page keeps the order
+            columns = st.columns(2, gap="large")
         having = {label: line[metric] for label, line in lines.items() if metric in line}
         with columns[place % 2]:
             spec = curves.chart(having, metric, colours=colours, smoothing=state.smoothing)
@@ -132,12 +133,16 @@ def _settings_of_runs(folders: dict[str, Path]) -> None:
 def _benchmarks(root: Path, found: Found) -> None:
     lines, problems = benchmarks.read_lines(root, found)
     if not lines:
-        raise NotFound("no evaluation below this folder", hint="workings eval writes them")
+        hint = "workings eval writes them"
+        if found.responses:
+            hint += "; the page Responses shows what is here without one"
+        raise NotFound("no summary.json of an evaluation below this folder", hint=hint)
     st.html(benchmarks.lines_table(lines))
     st.html(
         markup.note(
-            "Accuracy: format and answer right, with its 95 % interval over problems. Lenient: the "
-            "answer alone, where it was graded outside of the format. Newest first."
+            f"{len(lines):,} evaluations by run, the newest first. Accuracy: format and answer "
+            "right, with its 95 % interval over problems. Lenient: the answer alone, where it was "
+            "graded outside of the format."
         )
     )
     for problem in problems:
@@ -149,10 +154,9 @@ def _benchmarks(root: Path, found: Found) -> None:
         return
     names = list(sets)
     if not state_now().reference:
-        newest = newest_together([one for one in found.responses if one.dataset], 4)
-        together = [one.evaluation for one in newest if one.evaluation in sets]
+        together = benchmarks.first_compared(lines, sets)
         set_value("reference", together[-1] if together else names[-1])
-        set_value("against", list(together[:-1]))
+        set_value("against", together[:-1])
     for name in (state_now().reference, *state_now().against):
         if name not in sets:
             raise NotFound(f"there is no evaluation {name!r} in this folder")

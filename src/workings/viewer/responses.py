@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from workings.errors import DataError, NotFound
-from workings.evaluation.reports import SUMMARY_FILE, read_summary
+from workings.evaluation.reports import RESULTS_FILE, SUMMARY_FILE, read_summary
 from workings.types import Verdict
 from workings.viewer import markup, samples
 from workings.viewer.discovery import Found, FoundFile, newest_together
-from workings.viewer.facets import CLASSES, choices_of, read_facets
+from workings.viewer.facets import CLASSES, Choices, choices_of, read_facets
 from workings.viewer.files import inside
 from workings.viewer.filters import MOST_ROWS, Page, page_of, select
+from workings.viewer.parquet_rows import Row
 from workings.viewer.rich_text import answer_markdown, plain_html, to_markdown
-from workings.viewer.rows import Row, RowFile, open_rows, read_rows
+from workings.viewer.rows import RowFile, open_rows, read_rows
 from workings.viewer.state import COLOURINGS, OUTCOMES, TRUNCATED
 from workings.viewer.thinking import split_thinking
 from workings.viewer.tokens import find_tokenizer, tokens_html
@@ -60,18 +62,20 @@ def responses(root: Path, found: Found, tokenizer: Path | None) -> None:
         _text_switches()
     state = state_now()
     pieces = find_tokenizer(root, state.file, tokenizer) if state.colour != "none" else None
+    one = found.response_file(state.file)
+    label = "" if one is None else one.label
     if state.problem:
-        _group(file, pieces)
+        _group(file, label, pieces)
         return
     with st.spinner("Reading"):
         chosen = select(file, state.filters)
     page = page_of(chosen, state.page, state.rows)
-    _pages(page, file)
+    _pages(page, file, label)
     rows = read_rows(file, page.rows, tokens=state.colour != "none")
     for number, row in zip(page.rows, rows, strict=True):
-        _card(row, number, pieces)
+        _card(file, row, number, pieces)
     if page.count > 1:
-        _pages(page, file, below=True)
+        _pages(page, file)
 
 
 def side_by_side(root: Path, found: Found, tokenizer: Path | None) -> None:
@@ -84,22 +88,25 @@ def side_by_side(root: Path, found: Found, tokenizer: Path | None) -> None:
     with st.spinner("Reading"):
         shared = samples.shared_problems(first, second, outcome=state.outcome)
     if not shared:
+        if state.outcome == "all":
+            raise NotFound(
+                "these two have no problem in common", hint="choose evaluations of one data set"
+            )
         raise NotFound(
-            "these two have no such problem in common",
-            hint="choose evaluations of one data set, and all problems",
+            "none of the problems that these two have in common is such a one",
+            hint="choose all problems",
         )
     names = [one.problem for one in shared]
     if state.problem and state.problem not in names:
         st.button("First problem", on_click=open_view, kwargs={"problem": ""})
         raise NotFound(f"{state.problem!r} is not among the {len(names)} problems shown")
     place = names.index(state.problem) if state.problem else 0
-    text, back, forth = st.columns([8, 1, 1], vertical_alignment="center")
-    named = to_markdown(names[place], markdown=False, latex=False)
-    text.markdown(f"##### {named}")
-    text.html(markup.note(f"{place + 1:,} of {len(names):,} problems"))
-    for button, step, sign in ((back, -1, "‹"), (forth, 1, "›")):
-        target = names[min(max(place + step, 0), len(names) - 1)]
-        button.button(sign, key=f"step {step}", disabled=target == names[place], width="stretch",
+    st.markdown(f"##### {to_markdown(names[place], markdown=False, latex=False)}")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.html(markup.note(f"{place + 1:,} of {len(names):,} problems"))
+        for step, sign, title in ((-1, "‹", "Back"), (1, "›", "Forth")):
+            target = names[min(max(place + step, 0), len(names) - 1)]
+            st.button(sign, key=f"step {step}", disabled=target == names[place], help=title,
                       on_click=open_view, kwargs={"problem": target})  # fmt: skip
     numbers = read_facets(first).rows_of(names[place])
     _prompt(read_rows(first, numbers[:1])[0])
@@ -116,15 +123,17 @@ def side_by_side(root: Path, found: Found, tokenizer: Path | None) -> None:
             if len(numbers) > len(rows):
                 st.html(markup.note(f"The first {len(rows)} of {len(numbers)} samples."))
             for number, row in zip(numbers, rows, strict=False):
-                _card(row, number, pieces, alone=False)
+                _card(file, row, number, pieces, alone=False)
 
 
-def _group(file: RowFile, pieces: Any) -> None:
+def _group(file: RowFile, label: str, pieces: Any) -> None:
     """All samples of one problem."""
     state = state_now()
-    title, back = st.columns([5, 1], vertical_alignment="center")
-    title.markdown(f"##### {to_markdown(state.problem, markdown=False, latex=False)}")
-    back.button("All problems", on_click=open_view, kwargs={"problem": ""}, width="stretch")
+    with st.container(horizontal=True, vertical_alignment="center"):
+        problem = to_markdown(state.problem, markdown=False, latex=False)
+        st.markdown(f"##### {problem}", width="stretch")
+        st.button("All problems", on_click=open_view, kwargs={"problem": ""})
+    st.html(markup.note(label))
     numbers = read_facets(file).rows_of(state.problem)
     if not numbers:
         raise NotFound(f"no response to a problem {state.problem!r} in {state.file}")
@@ -136,25 +145,30 @@ def _group(file: RowFile, pieces: Any) -> None:
     if len(numbers) > len(rows):
         st.html(markup.note(f"The first {len(rows)} of {len(numbers)} samples."))
     for number, row in zip(numbers, rows, strict=False):
-        _card(row, number, pieces, alone=False)
+        _card(file, row, number, pieces, alone=False)
 
 
 def _filters(root: Path, file: RowFile) -> None:
-    subjects, levels, complete = _choices(root, file)
+    choices = _choices(root, file)
     more: dict[str, Any] = {}
-    if not complete:
+    if not choices.complete:
         more = {"accept_new_options": True, "help": "Of some rows; type others."}
     st.text_input(
         "Search", key="text", placeholder="In prompt, response and gold", on_change=first_page
     )
+    if len(choices.sources) > 1 or state_now().sources:
+        several("sources", "Source", choices.sources, **more)
     verdicts = [verdict.value for verdict in Verdict]
     left, right = st.columns(2)
     with left:
         several("verdicts", "Verdict", verdicts)
-        several("subjects", "Subject", subjects, **more)
+        several("subjects", "Subject", choices.subjects, **more)
     with right:
-        several("kinds", "Class", CLASSES, help="Format and answer: 1 is right, 0 wrong.")
-        several("levels", "Level", levels, **more)
+        note = "Format and answer: 1 is right, 0 wrong."
+        if choices.kinds != CLASSES:
+            note = "The file says only whether the answer is right."
+        several("kinds", "Class", choices.kinds, help=note, format_func=samples.kind_shown)
+        several("levels", "Level", choices.levels, **more)
     low, high = st.columns(2)
     limits: dict[str, Any] = {
         "min_value": 0,
@@ -168,16 +182,23 @@ def _filters(root: Path, file: RowFile) -> None:
     st.slider("Rows a page", 1, MOST_ROWS, key="rows", on_change=first_page)
 
 
-def _choices(root: Path, file: RowFile) -> tuple[list[str], list[str], bool]:
-    """Subjects, levels and whether these are all, from the summary beside the rows or the rows."""
+def _choices(root: Path, file: RowFile) -> Choices:
+    """What there is to choose from; subjects and levels by the summary beside the rows, if any."""
+    choices = choices_of(file)
     summary = file.path.with_name(SUMMARY_FILE)
-    if summary.is_file() and summary.resolve().is_relative_to(root.resolve()):
+    if (
+        not choices.complete
+        and file.path.name == RESULTS_FILE
+        and summary.is_file()
+        and summary.resolve().is_relative_to(root.resolve())
+    ):
         try:
             read = read_summary(summary)
-            return list(read["subject_breakdown"]), list(read["level_breakdown"]), True
+            subjects, levels = list(read["subject_breakdown"]), list(read["level_breakdown"])
+            return replace(choices, subjects=subjects, levels=levels, complete=True)
         except (DataError, KeyError, TypeError):
             pass  # the benchmarks' page says what is wrong with it
-    return choices_of(file)
+    return choices
 
 
 def _text_switches() -> None:
@@ -192,32 +213,36 @@ def _text_switches() -> None:
         st.html(markup.note(note))
 
 
-def _pages(page: Page, file: RowFile, *, below: bool = False) -> None:
-    name = "below" if below else "above"
-    text, back, number, forth = st.columns([6, 1, 2, 1], vertical_alignment="center")
+def _pages(page: Page, file: RowFile, label: str = "") -> None:
+    """What is shown, and the way to other pages; with a label above the rows, without one below."""
+    name = "above" if label else "below"
     first = (page.rows[0], page.rows[-1]) if page.rows else None
     shown = f"{page.total:,} of {file.num_rows:,} responses"
     if page.total == file.num_rows:
         shown = f"{file.num_rows:,} responses"
         if first is not None and page.count > 1:
             shown += f", {first[0] + 1:,} to {first[1] + 1:,}"
-    text.html(markup.note(shown))
-    back.button("‹", key=f"back {name}", disabled=page.number == 1, on_click=set_value, help="Back",
-                args=("page", page.number - 1), width="stretch")  # fmt: skip
-    number.html(markup.note(f"Page {page.number:,} of {page.count:,}"))
-    forth.button("›", key=f"forth {name}", disabled=page.number == page.count, on_click=set_value,
-                 help="Forth", args=("page", page.number + 1), width="stretch")  # fmt: skip
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.html((markup.file_name(label) if label else "") + markup.note(shown))
+        steps = st.container(horizontal=True, vertical_alignment="center", width="content")
+    with steps:
+        st.button("‹", key=f"back {name}", disabled=page.number == 1, on_click=set_value,
+                  help="Back", args=("page", page.number - 1))  # fmt: skip
+        st.html(markup.note(f"Page {page.number:,} of {page.count:,}"), width="content")
+        st.button("›", key=f"forth {name}", disabled=page.number == page.count,
+                  on_click=set_value, help="Forth", args=("page", page.number + 1))  # fmt: skip
 
 
-def _card(row: Row, number: int, pieces: Any, *, alone: bool = True) -> None:
+def _card(file: RowFile, row: Row, number: int, pieces: Any, *, alone: bool = True) -> None:
     """One response: what is known of it, prompt, folded thinking, answer, gold."""
     state = state_now()
     title = row["problem_id"] if row["problem_id"] is not None else f"row {number}"
     if row["sample"] is not None:
         sample = f"sample {row['sample']}"
         title = f"{title} · {sample}" if alone else sample
+    several_sources = len(choices_of(file).sources) > 1
     with st.container(border=True, gap="small"):
-        st.html(markup.head(title, samples.badges_of(row)))
+        st.html(markup.head(title, samples.badges_of(row, source=several_sources)))
         if alone:
             _prompt(row)
         if state.colour == "none":

@@ -1,8 +1,9 @@
-"""Rows of a file of responses, read page by page and never as a whole.
+"""Rows of a file of responses, read page by page.
 
 A JSONL file is scanned once for where its rows begin; a parquet file knows its rows. Texts and
-tokens stay on disk until their row is shown. Both kinds of file give rows with the same keys
-(`results.jsonl` says response and ground_truth, `rollouts/*.parquet` completion and answer).
+tokens stay on disk until their row is shown. Every kind of file gives rows with the same keys
+(`results.jsonl` says response and ground_truth, `rollouts/*.parquet` completion and answer,
+`eval-luffy` generated_text). Only the one JSON object of a whole-run file is read as it is.
 """
 
 from __future__ import annotations
@@ -18,19 +19,13 @@ from typing import Any
 import numpy as np
 
 from workings.errors import DataError
-from workings.evaluation.responses import RESPONSES_FILE
+from workings.evaluation.other_rows import as_result_row
+from workings.viewer.beside import add_tokens, stored_lengths, stored_sources
+from workings.viewer.parquet_rows import SEARCHED, Row, parquet_file, parquet_rows, search_parquet
+from workings.viewer.versions import Version, version_of
+from workings.viewer.whole_run import whole_run_rows
 
-SHORT_COLUMNS = (
-    *("problem_id", "sample", "subject", "level", "reward", "components", "advantage"),
-    *("verdict", "finish_reason", "num_tokens", "rollout_source"),
-)
-TEXT_COLUMNS = ("question", "prompt", "answer", "completion", "extracted", "tier")
-TOKEN_COLUMNS = ("ids", "sampling_logprobs", "kept_mass", "mask", "off_policy")
-SEARCHED = ("prompt", "completion", "answer")
-_BATCH = 2048
 _CHUNK = 1 << 24
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,7 +34,7 @@ class RowFile:
 
     Attributes:
         num_rows: how many there are.
-        offsets: int64 [num_rows], the byte where each row of a JSONL file begins; None for parquet.
+        offsets: int64 [num_rows], the byte where each row of a JSONL file begins; None for others.
     """
 
     path: Path
@@ -47,15 +42,9 @@ class RowFile:
     offsets: np.ndarray[Any, np.dtype[np.int64]] | None
 
     @property
-    def version(self) -> tuple[str, int, int]:
+    def version(self) -> Version:
         """Path, time of change and size: what was made from the file holds while this is equal."""
         return version_of(self.path)
-
-
-def version_of(path: Path) -> tuple[str, int, int]:
-    """Path, time of change in nanoseconds, and size."""
-    state = path.stat()
-    return str(path), state.st_mtime_ns, state.st_size
 
 
 def open_rows(path: Path) -> RowFile:
@@ -66,8 +55,8 @@ def open_rows(path: Path) -> RowFile:
 def read_rows(file: RowFile, numbers: Sequence[int], *, tokens: bool = False) -> list[Row]:
     """The rows with these numbers, in the order asked for.
 
-    Each has problem_id, sample, subject, level, prompt, question, answer, completion, extracted,
-    verdict, tier, reward, format_reward, answer_reward, correct, advantage, components,
+    Each has problem_id, sample, source, subject, level, prompt, question, answer, completion,
+    extracted, verdict, tier, reward, format_reward, answer_reward, correct, advantage, components,
     finish_reason, num_tokens and rollout_source; with `tokens` also ids, sampling_logprobs,
     kept_mass, mask and off_policy where they are stored. What the file does not know is None.
     """
@@ -76,22 +65,28 @@ def read_rows(file: RowFile, numbers: Sequence[int], *, tokens: bool = False) ->
     ordered = sorted(set(numbers))
     if ordered[0] < 0 or ordered[-1] >= file.num_rows:
         raise DataError(f"{file.path.name} has rows 0 to {file.num_rows - 1}; asked for {numbers}")
-    if file.offsets is None:
-        found = _parquet_rows(file.path, ordered, tokens=tokens)
-    else:
+    if file.offsets is not None:
         found = _jsonl_rows(file, ordered, tokens=tokens)
+    elif file.path.suffix == ".json":
+        whole = whole_run_rows(file.path)
+        found = {number: from_json(whole[number]) for number in ordered}
+    else:
+        found = parquet_rows(file.path, ordered, tokens=tokens)
     return [found[number] for number in numbers]
 
 
 def matching_rows(file: RowFile, text: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """bool [num_rows]: whether prompt, response or gold holds `text`, in any case."""
-    found = _search_jsonl if file.offsets is not None else _search_parquet
-    return np.fromiter(found(file.path, text.lower()), dtype=bool, count=file.num_rows)
+    search = {".jsonl": _search_jsonl, ".json": _search_whole, ".parquet": search_parquet}
+    found = search[file.path.suffix](file.path, text.lower())
+    return np.fromiter(found, dtype=bool, count=file.num_rows)
 
 
 @functools.lru_cache(maxsize=32)
-def _open(version: tuple[str, int, int]) -> RowFile:
+def _open(version: Version) -> RowFile:
     path = Path(version[0])
+    if path.suffix == ".json":
+        return RowFile(path=path, num_rows=len(whole_run_rows(path)), offsets=None)
     if path.suffix == ".parquet":
         return RowFile(path=path, num_rows=parquet_file(path).metadata.num_rows, offsets=None)
     offsets = _line_offsets(path)
@@ -113,10 +108,12 @@ def json_object(path: Path, line: bytes | str) -> Row:
 
 
 def from_json(row: Mapping[str, Any]) -> Row:
-    """A row of results.jsonl under the names that parquet has; earlier programs store fewer."""
+    """A row of results.jsonl under the names that parquet has; other programs store fewer."""
+    row = as_result_row(row)
     metrics = row.get("metrics") or {}
     known = {
         "problem_id": _text(row.get("id")),
+        "source": _text(row.get("source", row.get("data_source"))),
         "question": _text(row.get("question")),
         "answer": _text(row.get("ground_truth")),
         "prompt": _text(row.get("prompt")),
@@ -154,23 +151,15 @@ def _jsonl_rows(file: RowFile, numbers: Sequence[int], *, tokens: bool) -> dict[
         for number in numbers:
             lines.seek(int(file.offsets[number]))
             rows[number] = from_json(json_object(file.path, lines.readline()))
-    beside = file.path.with_name(RESPONSES_FILE)
-    if tokens and beside.is_file() and not beside.is_symlink():
-        _add_tokens(rows, beside)
+    for row in rows.values():
+        if row["source"] is None:
+            row["source"] = stored_sources(file.path).get(row["problem_id"])
+        if row["num_tokens"] is None:
+            key = (row["problem_id"], row["sample"])
+            row["num_tokens"] = stored_lengths(file.path).get(key)
+    if tokens:
+        add_tokens(file.path, rows)
     return rows
-
-
-def _add_tokens(rows: dict[int, Row], beside: Path) -> None:
-    """Give rows of results.jsonl the tokens that were stored for the same problem and sample."""
-    ids = parquet_file(beside).read(columns=["problem_id", "sample"]).to_pydict()
-    places = {key: n for n, key in enumerate(zip(ids["problem_id"], ids["sample"], strict=True))}
-    keys = {number: (row["problem_id"], row["sample"]) for number, row in rows.items()}
-    wanted = {number: places[key] for number, key in keys.items() if key in places}
-    found = _parquet_rows(beside, sorted(wanted.values()), tokens=True) if wanted else {}
-    for number, place in wanted.items():
-        # Responses that were sampled again since these were graded are other responses.
-        if found[place]["completion"] == rows[number]["completion"]:
-            rows[number] |= {name: found[place].get(name) for name in TOKEN_COLUMNS}
 
 
 def _search_jsonl(path: Path, needle: str) -> Iterator[bool]:
@@ -184,8 +173,15 @@ def _search_jsonl(path: Path, needle: str) -> Iterator[bool]:
             if probe not in line.lower():
                 yield False
                 continue
-            row = from_json(json_object(path, line))
-            yield any(needle in (row[name] or "").lower() for name in SEARCHED)
+            yield _holds(from_json(json_object(path, line)), needle)
+
+
+def _search_whole(path: Path, needle: str) -> Iterator[bool]:
+    return (_holds(from_json(row), needle) for row in whole_run_rows(path))
+
+
+def _holds(row: Row, needle: str) -> bool:
+    return any(needle in (row[name] or "").lower() for name in SEARCHED)
 
 
 def _text(value: object) -> str | None:

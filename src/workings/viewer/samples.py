@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from workings.viewer.facets import Facets, kind_of, read_facets
+from workings.viewer.facets import ANSWER_CLASSES, RIGHT, Facets, kind_of, read_facets
 from workings.viewer.markup import badge, table, text_cell
-from workings.viewer.rows import Row, RowFile, open_rows
+from workings.viewer.parquet_rows import Row
+from workings.viewer.rows import RowFile, open_rows
+from workings.viewer.versions import Version
 
 KIND_NAMES = {
     "11": "format right, answer right",
     "10": "format right, answer wrong",
     "01": "format wrong, answer right",
     "00": "format wrong, answer wrong",
+    "1": "right",
+    "0": "wrong",
     "": "not graded",
 }
 
@@ -58,7 +62,7 @@ def samples_table(rows: Sequence[Row]) -> str:
                 text_cell(_number(row["reward"]), numeric=True),
                 text_cell(_number(row["advantage"], signed=True), numeric=True),
                 *(text_cell(_number(parts.get(name)), numeric=True) for name in components),
-                text_cell(kind_of(row) or "-", numeric=True),
+                text_cell(kind_shown(kind_of(row)) or "-", numeric=True),
                 text_cell(row["verdict"] or "-"),
                 text_cell(_short(row["extracted"])),
                 text_cell(
@@ -70,16 +74,16 @@ def samples_table(rows: Sequence[Row]) -> str:
     return table(headers, lines)
 
 
-def badges_of(row: Row) -> list[str]:
-    """What is known of a response, as badges: verdict, class, reward, advantage, length."""
+def badges_of(row: Row, *, source: bool = False) -> list[str]:
+    """What is known of a response, as badges: verdict, class, reward, length, `source` if asked."""
     kind = kind_of(row)
     found = []
     if row["verdict"]:
         tone = {"equal": "good", "different": "bad"}.get(row["verdict"], "warn")
         found.append(badge(row["verdict"], tone, title="what the grader found"))
     if kind:
-        tone = {"11": "good", "00": "bad"}.get(kind, "warn")
-        found.append(badge(kind, tone, title=KIND_NAMES[kind]))
+        tone = {"11": "good", "1": "good", "00": "bad", "0": "bad"}.get(kind, "warn")
+        found.append(badge(kind_shown(kind), tone, title=KIND_NAMES[kind]))
     if row["reward"] is not None:
         found.append(badge(f"reward {_number(row['reward'])}"))
     if row["advantage"] is not None:
@@ -90,11 +94,22 @@ def badges_of(row: Row) -> list[str]:
         found.append(badge("truncated", "warn", title="it ran into the limit of tokens"))
     if row["rollout_source"] not in (None, "policy"):
         found.append(badge(row["rollout_source"], "warn", title="not sampled from the policy"))
+    if source and row["source"]:
+        found.append(badge(row["source"], title="source"))
     if row["subject"]:
         found.append(badge(row["subject"], title="subject"))
     if row["level"]:
         found.append(badge(f"level {row['level'].removeprefix('Level ')}"))
     return found
+
+
+def kind_shown(kind: str) -> str:
+    """A class as it is written on the page.
+
+    >>> kind_shown("10"), kind_shown("1")
+    ('10', 'right')
+    """
+    return KIND_NAMES[kind] if kind in ANSWER_CLASSES else kind
 
 
 def summary_of(rows: Sequence[Row]) -> str:
@@ -103,7 +118,7 @@ def summary_of(rows: Sequence[Row]) -> str:
     rewards = [row["reward"] for row in rows if row["reward"] is not None]
     text = f"{len(rows)} sample{'s' if len(rows) != 1 else ''}"
     if any(kinds):
-        text += f", {kinds.count('11')} right"
+        text += f", {sum(kind in RIGHT for kind in kinds)} right"
     if rewards:
         text += f", mean reward {sum(rewards) / len(rewards):.3g}"
         if len(rows) > 1 and len(set(rewards)) == 1:
@@ -112,7 +127,7 @@ def summary_of(rows: Sequence[Row]) -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def _shared(first: tuple[str, int, int], second: tuple[str, int, int]) -> tuple[Shared, ...]:
+def _shared(first: Version, second: Version) -> tuple[Shared, ...]:
     sides = [_shares(read_facets(open_rows(Path(one[0])))) for one in (first, second)]
     return tuple(
         Shared(problem=problem, first=share, second=sides[1][problem])
@@ -125,7 +140,7 @@ def _shares(facets: Facets) -> dict[str, float]:
     right: dict[str, list[int]] = {}
     for problem, kind in zip(facets.problem, facets.kind, strict=True):
         counts = right.setdefault(problem, [0, 0])
-        counts[0] += kind == "11"
+        counts[0] += kind in RIGHT
         counts[1] += 1
     return {problem: counts[0] / counts[1] for problem, counts in right.items()}
 

@@ -17,7 +17,7 @@ VIEWS = ("curves", "benchmarks", "responses", "compare")
 COLOURINGS = ("none", "logprob", "advantage", "mask")
 OUTCOMES = ("all", "first", "second", "differ")
 TRUNCATED = ("any", "yes", "no")
-_LISTS = ("runs", "metrics", "against", "verdicts", "kinds", "subjects", "levels")
+_LISTS = ("runs", "metrics", "against", "verdicts", "kinds", "sources", "subjects", "levels")
 _CHOICES = {"view": VIEWS, "colour": COLOURINGS, "outcome": OUTCOMES, "truncated": TRUNCATED}
 _RANGES = {
     "smoothing": (1, 501),
@@ -54,6 +54,7 @@ class ViewState:
     problem: str = ""
     verdicts: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     min_length: int = -1
@@ -75,6 +76,7 @@ class ViewState:
         return Filters(
             verdicts=self.verdicts,
             kinds=self.kinds,
+            sources=self.sources,
             subjects=self.subjects,
             levels=self.levels,
             min_length=None if self.min_length < 0 else self.min_length,

@@ -14,7 +14,7 @@ from typing import Any
 
 from workings.errors import DataError, NotFound
 from workings.viewer.files import inside
-from workings.viewer.rows import Row
+from workings.viewer.parquet_rows import Row
 
 MODEL_FOLDERS = ("final", "best", "best_model", ".")
 TOKENIZER_FILE = "tokenizer.json"

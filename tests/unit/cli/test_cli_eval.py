@@ -208,6 +208,47 @@ def test_other_settings_are_refused_with_both_values_or_begun_anew(
     assert max(row["response_tokens"] for row in _rows(stored.parent)) <= 5
 
 
+@pytest.mark.parametrize(
+    ("mistyped", "code"),
+    [
+        (["model.name_or_path=./nowhere"], 1),
+        (["datasets=[{path: arithmetic, options: {num_problems: 4}}, nowhere.jsonl]"], 2),
+        (["max_prompt_length=3"], 2),
+        (["template=nowhere"], 1),
+    ],
+)
+def test_a_mistyped_name_loses_nothing(
+    mistyped: list[str], code: int, arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    """--fresh removes results only once the model and all data have loaded."""
+    assert main(arguments) == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("e/**/*") if path.is_file()}
+    capsys.readouterr()
+    assert main([*arguments, *mistyped, "--fresh"]) == code
+    assert capsys.readouterr().err.startswith("error: ")
+    after = {path: path.read_bytes() for path in tmp_path.rglob("e/**/*") if path.is_file()}
+    assert after == before
+    assert len(before) > 8
+    assert main([*arguments, "--fresh"]) == 0
+    log = (tmp_path / "e" / "run.log").read_text()
+    assert log.count("engine: transformers") == 2
+
+
+def test_beginning_anew_removes_the_results_of_every_cell_at_once(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = ["--grid", "sampling.temperature=0.0,0.6"]
+    assert main([*arguments, *grid]) == 0
+    assert len(list(tmp_path.rglob("summary.json"))) == 4
+
+    def stop(*args: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("workings.cli.evaluation_run.evaluate", stop)
+    main([*arguments, *grid, "--fresh"])
+    assert not list(tmp_path.rglob("summary.json"))
+
+
 def test_what_was_begun_is_not_gone_on_with_unasked(
     arguments: list[str], tmp_path: Path, capsys: Captured
 ) -> None:

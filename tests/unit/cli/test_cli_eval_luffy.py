@@ -140,6 +140,19 @@ def test_the_same_command_goes_on_and_other_settings_are_refused(
     assert len(saying) == 2 * asked
 
 
+def test_a_mistyped_name_loses_nothing(
+    tiny_folder: Path, rows: Path, tmp_path: Path, saying: list[list[int]]
+) -> None:
+    """--fresh removes responses only once the model and the data have loaded."""
+    output = tmp_path / "own.jsonl"
+    assert main(arguments(tiny_folder, rows, output)) == 0
+    asked = len(saying)
+    assert main(arguments(tmp_path / "nowhere", rows, output, "--fresh")) == 1
+    assert main(arguments(tiny_folder, tmp_path / "nowhere.parquet", output, "--fresh")) == 2
+    assert main(arguments(tiny_folder, rows, output)) == 0
+    assert len(saying) == asked
+
+
 def test_flags_that_contradict_each_other(
     tiny_folder: Path, rows: Path, tmp_path: Path, capsys: Captured
 ) -> None:

@@ -93,6 +93,29 @@ def test_curves_of_one_metric_in_every_format(
     assert files[0].parent == run / "plots"
 
 
+def test_a_metric_of_training_and_of_evaluation_say_which_they_are(tmp_path: Path) -> None:
+    run = _run(tmp_path / "run", {})
+    lengths = "".join(
+        json.dumps({"step": n, "kind": "eval", "time": 0.0, "eval/avg_response_length/total": n})
+        + "\n"
+        for n in range(5)
+    )
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(lengths)
+    assert main(["plot", str(run), "--figure", "length", "--output", str(tmp_path / "out")]) == 0
+    shown = {
+        "length_train_completion_length_mean.svg": (
+            *("Length of completions, in training", "Completion length, mean (tokens)"),
+        ),
+        "length_eval_avg_response_length_total.svg": (
+            *("Length of completions, in evaluation", "Avg response length, total (tokens)"),
+        ),
+    }
+    for name, texts in shown.items():
+        text = (tmp_path / "out" / name).read_text()
+        assert all(f">{expected}<" in text for expected in texts)
+
+
 def test_step_0_against_the_end(tmp_path: Path, capsys: Captured) -> None:
     runs = [
         _run(tmp_path / name, {"optimizer": {"learning_rate": rate}})

@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from cli_runs import SUMS, grpo_arguments
+from transformers import AutoModelForCausalLM
 
 from workings.cli.before_after import before_and_after
 from workings.cli.main import main
@@ -14,6 +16,7 @@ from workings.cli.validation import benchmark_of
 from workings.data.benchmarks import benchmark_config
 from workings.evaluation.compare import compare_folders
 from workings.evaluation.reports import read_results, read_summary
+from workings.tracking.rollouts import read_groups
 
 OTHER = f"{{path: arithmetic, name: other, split: test, options: {{num_problems: 5, {SUMS}}}}}"
 
@@ -23,6 +26,7 @@ def measured(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """A run with the tag rewards that reports a second set and writes whole-run files."""
     output = tmp_path_factory.mktemp("measured")
     more = ("name=m", f"evaluation.datasets=[{OTHER}]", "evaluation.artefact=true", "reward=tags")
+    more += ("evaluation.token_entropy=true",)
     assert main(grpo_arguments(tiny_folder, output, *more)) == 0
     return output / "m"
 
@@ -50,6 +54,35 @@ def test_tag_metrics_are_recorded_and_told(measured: Path) -> None:
     assert sum("eval/other/tags/avg_total_reward" in row for row in rows(measured)) == 3
     log = (measured / "run.log").read_text()
     assert "arithmetic at step 0: format 0.0 %, answer 0.0 %, reasoning present" in log
+
+
+def test_the_entropy_of_evaluated_samples_is_that_of_the_policy(measured: Path) -> None:
+    """Against a pass of the saved model over each stored response alone."""
+    model = AutoModelForCausalLM.from_pretrained(measured / "final").float()
+    for name, prefix in (("arithmetic", "eval/"), ("other", "eval/other/")):
+        folder = measured / "eval" / "step_000002" / name
+        wanted = []
+        for group in read_groups(folder / "responses.parquet"):
+            for rollout in group.rollouts:
+                ids = torch.tensor([[*group.prompt.ids, *rollout.ids]])
+                with torch.no_grad():
+                    logits = model(ids).logits[0, len(group.prompt.ids) - 1 : -1]
+                table = torch.log_softmax(logits / 0.8, -1)  # the temperature of the samples
+                wanted.append(-(table.exp() * table).sum(-1).mean().item())
+        # float32, other batch shapes
+        found = [row["token_entropy"] for row in read_results(folder)]
+        assert found == pytest.approx(wanted, rel=1e-4)
+        mean = read_summary(folder)["metrics"]["avg_token_entropy"]
+        assert mean == pytest.approx(sum(wanted) / len(wanted), rel=1e-4)
+        recorded = [row for row in rows(measured) if f"{prefix}avg_token_entropy" in row]
+        assert [row["step"] for row in recorded] == [0, 1, 2]
+        assert recorded[-1][f"{prefix}avg_token_entropy"] == pytest.approx(mean, rel=1e-6)
+
+
+def test_no_entropy_is_measured_unless_asked_for(sft_run: Path) -> None:
+    folder = sft_run / "eval" / "step_000020" / "validation"
+    assert "avg_token_entropy" not in read_summary(folder)["metrics"]
+    assert "token_entropy" not in read_results(folder)[0]
 
 
 def test_the_end_tells_step_0_against_the_last(measured: Path) -> None:

@@ -349,9 +349,9 @@ dataset=gsm8k                           datasets=['gsm8k']
 dataset_name=gsm8k                      datasets=['gsm8k']
 val_datasets=[gsm8k]                    datasets=['gsm8k']
 datasets=[competition_math,gsm8k,math500]   datasets=['competition_math','gsm8k','math500']
-max_problems=10                         datasets=[{'path':'a','limit':10}]
-num_examples=10                         datasets=[{'path':'a','limit':10}]
-num_eval_examples=10                    datasets=[{'path':'a','limit':10}]
+max_problems=10                         limit=10
+num_examples=10                         limit=10
+num_eval_examples=10                    limit=10
 model.gradient_checkpointing=true       -
 model.use_gradient_checkpointing=true   -
 model.enable_gradient_checkpointing=true  -
@@ -426,7 +426,7 @@ AROUND: dict[str, Tree] = {
     "sft": {"data": {"max_prompt_length": 512}},
     "grpo": {"data": {"max_prompt_length": 512}},
     "grpo, a teacher": {"objective": {"num_off": 1}},
-    "eval": {"max_prompt_length": 512, "datasets": [{"path": "a"}]},
+    "eval": {"max_prompt_length": 512},
 }
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
 
-from workings.config.compose import compose, compose_dict, compose_with_notes
+from workings.config import compose as compose_module
+from workings.config.compose import Composer, compose, compose_dict, compose_with_notes
 from workings.config.grpo import GRPOConfig
 from workings.config.kinds import RUN_TYPES
 from workings.config.sft import SFTConfig
@@ -40,6 +42,31 @@ def _error(names: list[str], overrides: list[str], kind: str = "grpo") -> str:
     with pytest.raises(ConfigError) as caught:
         compose(names, overrides, kind=kind)
     return str(caught.value)
+
+
+# ---------------------------------------------------------------------------- several of one
+
+
+def test_files_are_read_once_for_runs_that_differ_in_overrides(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write("mine.yaml", MINIMAL + "lr: 1e-5\n")
+    first = ["seed=1", "data.train.limit=3", "sampling.stop=[a]"]
+    overrides = [first, ["max_steps=2"], ["objective=dapo"], ["objective=dapo", "seed=2"]]
+    alone = [compose_with_notes([file], some, kind="grpo") for some in overrides]
+    calls = []
+
+    def counted(*arguments: Any) -> Any:
+        calls.append(arguments)
+        return _call_hydra(*arguments)
+
+    _call_hydra = compose_module._call_hydra
+    monkeypatch.setattr(compose_module, "_call_hydra", counted)
+    composer = Composer([file], kind="grpo")
+    Path(file).write_text("no longer read")
+    assert [composer.compose(some) for some in overrides] == alone
+    assert len(calls) == 2  # as written, and with the other objective
+    assert alone[0].notes == (f"{file}: lr is read as optimizer.learning_rate=1e-05",)
 
 
 # ------------------------------------------------------------------------------------- files
@@ -86,6 +113,21 @@ def test_groups_of_a_later_file_are_chosen_like_on_the_command_line(write: Write
     assert (run.model.name_or_path, run.tracking.wandb) == ("Qwen/Qwen3-4B-Base", True)
     run = compose(["quickstart", second], ["model=smollm2"], kind="grpo")
     assert run.model.name_or_path == "smollm2"
+
+
+def test_a_whole_run_in_a_later_file_is_refused_with_what_to_do(write: Write) -> None:
+    assert _error(["grpo", write("mine.yaml", "defaults: [grpo, _self_]\nkind: grpo\n")], []) == (
+        "model appears more than once in the final defaults list\n\n"
+        "hint: give one whole run, by the first -c or in the 'defaults' of that file alone"
+    )
+
+
+def test_the_tag_pipeline_teaches_the_tags_and_evaluates_every_20_steps() -> None:
+    run = compose(["tags_pipeline"], kind="pipeline")
+    for phase in (run.sft, run.grpo):
+        assert (phase.data.template, phase.reward.name) == ("tags", "tags")
+    assert run.sft.epochs == 2
+    assert run.grpo.evaluation.every_steps == 20
 
 
 def test_a_later_file_may_include_a_plain_one(write: Write) -> None:

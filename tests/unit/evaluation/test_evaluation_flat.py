@@ -15,6 +15,7 @@ from workings.evaluation.flat import (
     accuracy_by_source,
     accuracy_table,
     after_thought,
+    decoded_rows,
     flat_rows,
     graded_parts,
     write_rows,
@@ -146,3 +147,9 @@ def test_a_whole_run_file_counts_and_is_read_back(tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("{}")
     with pytest.raises(DataError, match="is no evaluation"):
         read_results(tmp_path / "other.json")
+
+
+def test_copies_of_a_question_are_samples_of_one_problem(make_group) -> None:
+    """LUFFY's file repeats a question 32 times; a paired comparison must not count 32 problems."""
+    rows = decoded_rows([make_group("a/1", "11", "00"), make_group("a/2", "10")])
+    assert [(row["id"], row["sample"]) for row in rows] == [("a/1", 0), ("a/1", 1), ("a/1", 2)]

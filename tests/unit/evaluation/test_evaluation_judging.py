@@ -82,6 +82,20 @@ def test_the_share_judged_safe_leaves_out_what_was_not_understood() -> None:
     assert (values["num_safe"], values["num_unsafe"], values["num_unparsed"]) == (3, 1, 2)
 
 
+def test_several_replies_to_a_prompt_count_as_one_prompt() -> None:
+    rows = [
+        {"prompts_final": f"p{i}", "output": "o", "sample": sample}
+        for i in range(3)
+        for sample in range(2)
+    ]
+    said = ["True", "False", "False", "?", "False", "False"]
+    found = judge_safety(rows, lambda prompts: said)
+    assert found.problems == (0, 0, 1, 1, 2, 2)
+    assert found.share_safe is not None
+    assert found.share_safe.value == pytest.approx((0.5 + 1 + 1) / 3)
+    assert (found.share_safe.num_problems, found.share_safe.num_samples) == (3, 2)
+
+
 def test_a_judge_that_says_nothing_gives_no_share() -> None:
     found = SafetyJudgement(verdicts=(None, None), replies=("", "?"))
     assert found.share_safe is None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from workings.errors import DataError
 from workings.evaluation.intervals import mean_interval, wilson_interval
 from workings.evaluation.reports import read_results, read_summary, summarise_results, write_results
-from workings.evaluation.result import summarise
+from workings.evaluation.result import summarise, with_entropies
 
 SETTINGS = {"model": "tiny", "template": "r1_zero", "sampling": {"temperature": 0.0}, "seed": 3}
 
@@ -150,6 +150,13 @@ def test_files_of_earlier_programs_can_be_read(tmp_path: Path) -> None:
         '{"total_examples": 2, "aggregate_metrics": {"reward": 0.5}, "category_breakdown": {}}'
     )
     assert read_summary(tmp_path)["total_examples"] == 2
+
+
+def test_rows_have_an_entropy_where_it_was_measured(tmp_path: Path, make_result) -> None:
+    result = with_entropies(make_result(1, 2), [[0.25], [float("nan")]])
+    folder = write_results(tmp_path, result, settings={})
+    assert [row["token_entropy"] for row in read_results(folder)] == [0.25, None]
+    assert read_summary(folder)["metrics"]["avg_token_entropy"] == 0.25
 
 
 def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from workings.errors import DataError
 from workings.evaluation.intervals import wilson_interval
-from workings.evaluation.result import summarise
+from workings.evaluation.result import summarise, with_entropies
 from workings.evaluation.sample_metrics import usable_groups
 from workings.types import Grade, Verdict
 
@@ -128,3 +128,17 @@ def test_nothing_usable_is_an_error(make_group) -> None:
         usable_groups([make_group("a", "bad gold")])
     with pytest.raises(DataError, match="1 of 2 samples of 'a' have no reward"):
         usable_groups([make_group("a", "bad gold", "11")])
+
+
+def test_entropies_are_averaged_over_the_samples_that_count(make_group) -> None:
+    groups = [make_group("a", "11", "10"), make_group("b", "bad gold", "bad gold")]
+    groups.append(make_group("c", "00", "11"))
+    result = summarise(groups, dataset="sums", seed=0)
+    entropies = [[1.0, 2.0], [50.0, 50.0], [float("nan"), 6.0]]
+    found = with_entropies(result, entropies)
+    assert found.metrics == {**result.metrics, "avg_token_entropy": 3.0}
+    assert found.entropies[:2] == ((1.0, 2.0), (50.0, 50.0))
+    with pytest.raises(ValueError, match="zip"):
+        with_entropies(result, entropies[:2])
+    nothing = with_entropies(result, [[float("nan")] * 2] * 3)
+    assert nothing.metrics == result.metrics

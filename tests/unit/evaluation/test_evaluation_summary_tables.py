@@ -14,9 +14,11 @@ from workings.evaluation.result import summarise
 from workings.evaluation.summary_tables import pivot, summary_rows, write_metrics_summary
 
 
-def settings(model: str, temperature: float) -> dict[str, object]:
-    sampling = {"temperature": temperature, "top_p": 1.0, "max_tokens": 64}
-    return {"model": model, "template": "r1_zero", "sampling": sampling, "seed": 0}
+def settings(
+    model: str, temperature: float, cuts: dict[str, float] | None = None, **more: object
+) -> dict[str, object]:
+    sampling = {"temperature": temperature, "top_p": 1.0, "max_tokens": 64, **(cuts or {})}
+    return {"model": model, "template": "r1_zero", "sampling": sampling, "seed": 0, **more}
 
 
 def test_a_tree_becomes_one_table_and_its_pivots(tmp_path: Path, make_result) -> None:
@@ -104,6 +106,49 @@ def test_two_evaluations_do_not_share_a_cell(tmp_path: Path, make_result) -> Non
         write_results(tmp_path / name, make_result(1, 2), settings=settings("base", 0.0))
     with pytest.raises(DataError, match="two evaluations of 'base' on 'sums' with the setting"):
         write_metrics_summary(tmp_path)
+
+
+def test_what_a_sampling_differs_in_is_in_its_setting(tmp_path: Path, make_result) -> None:
+    different = {
+        "a": settings("base", 0.6),
+        "b": settings("base", 0.6, {"top_k": 20, "min_p": 0.0}),
+        "c": settings("base", 0.6, {"top_k": -1, "min_p": 0.1}),
+        "d": settings("base", 0.6, num_samples=4, num_samples_asked=4),
+        "e": settings("base", 0.6, num_samples=8, num_samples_asked=8),
+    }
+    for name, one in different.items():
+        write_results(tmp_path / name, make_result(1, 2), settings=one)
+    write_metrics_summary(tmp_path)
+    first, *rest = [row["setting"] for row in summary_rows(tmp_path)]
+    assert first == "template=r1_zero temperature=0.6 top_p=1.0 max_tokens=64 seed=0"
+    before, after = first.split(" max_tokens")
+    assert rest == [
+        f"{before} top_k=20 max_tokens{after}",
+        f"{before} min_p=0.1 max_tokens{after}",
+        first.replace(" seed", " num_samples=4 seed"),
+        first.replace(" seed", " num_samples=8 seed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("more", "shown"),
+    [
+        ({"num_samples": 32, "num_samples_asked": None}, False),
+        ({"num_samples": 1, "num_samples_asked": 1}, True),
+        ({"num_samples": 32, "data": {"counted": "avg@32"}}, False),
+        ({"num_samples": 1, "data": {"counted": "pass@1"}}, False),
+        ({"num_samples": 4, "data": {"counted": "avg@32"}}, True),
+        ({"num_samples": 2, "data": {}}, True),
+        ({"num_samples": 2, "step": 10}, True),
+    ],
+)
+def test_numbers_of_samples_by_the_data_sets_own_rules_share_a_line(
+    more: dict[str, object], shown: bool, tmp_path: Path, make_result
+) -> None:
+    """With and without "num_samples_asked", which earlier files lack."""
+    write_results(tmp_path, make_result(1, 2), settings=settings("base", 0.6, **more))
+    (row,) = summary_rows(tmp_path)
+    assert ("num_samples=" in row["setting"]) is shown
 
 
 def test_an_empty_tree_is_an_error(tmp_path: Path) -> None:

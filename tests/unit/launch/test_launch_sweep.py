@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from workings.config.compose import compose
+from workings.config.compose import Composer, compose
 from workings.config.dump import dump_yaml
 from workings.errors import ConfigError, DataError
 from workings.launch.local_processes import LocalProcesses, command
@@ -68,7 +68,7 @@ class Scripted:
 
 def planned(folder: Path, *more: str) -> Sweep:
     grid = read_grid([RATES, f"output_dir={folder.parent}", *more])
-    return plan_sweep("grpo", ["grpo"], grid, folder=folder)
+    return plan_sweep(Composer(["grpo"], kind="grpo"), grid, folder=folder)
 
 
 def test_every_run_is_a_command_with_its_own_folder(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_every_run_is_a_command_with_its_own_folder(tmp_path: Path) -> None:
 
 def test_both_phases_of_a_pipeline_lie_in_the_runs_folder(tmp_path: Path) -> None:
     grid = read_grid(["grpo.seed=1,2"])
-    sweep = plan_sweep("pipeline", ["quickstart"], grid, folder=tmp_path)
+    sweep = plan_sweep(Composer(["quickstart"], kind="pipeline"), grid, folder=tmp_path)
     arguments = sweep.arguments(sweep.runs[0])
     assert f"grpo.output_dir={tmp_path / 'seed_1'}" in arguments
     assert "sft.name=sft" in arguments

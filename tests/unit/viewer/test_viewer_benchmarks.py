@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from workings.viewer.benchmarks import (
     compare,
     comparisons_table,
     evaluations,
+    first_compared,
     lines_table,
     read_lines,
 )
@@ -42,6 +44,26 @@ def test_lines_of_summaries(root: Path) -> None:
     assert "<b>evil" not in html
     assert "&lt;b&gt;evil" in html
     assert '<a href="?view=responses&amp;file=base%2Fsums%2Fresults.jsonl"' in html
+
+
+def test_lines_of_a_run_stand_together_and_the_newest_of_each_run_are_compared(
+    tmp_path: Path,
+) -> None:
+    stored = [("a", 0), ("b", 0), ("a", 4), ("b", 4)]
+    for age, (run, step) in enumerate(stored):
+        folder = tmp_path / run / f"eval/step_{step:06d}/sums"
+        write_evaluation(folder, ["11", "10"])
+        os.utime(folder / "summary.json", (1e9 + age, 1e9 + age))
+    found = discover(tmp_path)
+    lines, _ = read_lines(tmp_path, found)
+    assert [line.file.evaluation for line in lines] == [
+        *("b · step 4", "b · step 0", "a · step 4", "a · step 0")
+    ]
+    sets = evaluations(found)
+    assert first_compared(lines, sets) == ["b · step 4", "a · step 4"]
+    assert first_compared(lines[:2], sets) == ["b · step 4", "b · step 0"]
+    assert first_compared(lines[:1], sets) == []
+    assert first_compared([], sets) == []
 
 
 def test_a_damaged_summary_is_named_and_left_out(root: Path) -> None:

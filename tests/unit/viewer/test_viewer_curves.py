@@ -27,7 +27,15 @@ values = st.lists(st.floats(-1e3, 1e3), max_size=40)
 
 @given(values, st.integers(1, 21))
 def test_smoothing_is_the_moving_mean_of_the_figures(numbers: list[float], window: int) -> None:
-    np.testing.assert_allclose(smooth(numbers, window), moving_mean(numbers, window), atol=1e-9)
+    steps = range(len(numbers))
+    np.testing.assert_allclose(
+        smooth(numbers, steps, window), moving_mean(numbers, window), atol=1e-9
+    )
+
+
+def test_smoothing_counts_steps_and_survives_steps_that_go_back() -> None:
+    assert smooth([1.0, 2.0, 3.0], [0, 50, 100], 11) == [1.0, 2.0, 3.0]
+    assert np.isfinite(smooth([1.0, 2.0, 3.0, 4.0], [5, 6, 2, 3], 3)).all()
 
 
 def _metrics(folder: Path, count: int) -> Path:

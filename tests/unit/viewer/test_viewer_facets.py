@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ def _rows(count: int) -> list[dict]:
         row |= {
             "subject": draw.choice(["Algebra", "Geometry", None]),
             "level": draw.choice(["1", "2", "10"]),
+            "data_source": draw.choice(["amc", "aime", "math"]),
             "response_tokens": draw.randrange(100),
             "finish_reason": draw.choice(["stop", "length"]),
             "response": draw.choice(["yes", "no"]),
@@ -97,15 +98,18 @@ def test_choices_of_a_long_file_come_from_some_of_its_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_jsonl(tmp_path / "results.jsonl", _rows(60))
-    assert facets_module.choices_of(open_rows(path)) == (
-        ["Algebra", "Geometry"],
-        ["1", "2", "10"],
-        True,
+    every = facets_module.Choices(
+        sources=["aime", "amc", "math"],
+        subjects=["Algebra", "Geometry"],
+        levels=["1", "2", "10"],
+        kinds=facets_module.CLASSES,
+        complete=True,
     )
+    assert facets_module.choices_of(open_rows(path)) == every
     monkeypatch.setattr(facets_module, "LONG", 50)
+    facets_module._choices.cache_clear()
     monkeypatch.setattr(facets_module, "_facets", None)  # it would fail if it were asked
-    subjects, levels, complete = facets_module.choices_of(open_rows(path))
-    assert (subjects, levels, complete) == (["Algebra", "Geometry"], ["1", "2", "10"], False)
+    assert facets_module.choices_of(open_rows(path)) == replace(every, complete=False)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +119,7 @@ def test_choices_of_a_long_file_come_from_some_of_its_rows(
         (Filters(kinds=("10", "01")), lambda row: row["kind"] in ("10", "01")),
         (Filters(verdicts=("bad_gold",)), lambda row: row["verdict"] == "bad_gold"),
         (Filters(subjects=("Geometry",)), lambda row: row["subject"] == "Geometry"),
+        (Filters(sources=("amc", "math")), lambda row: row["data_source"] != "aime"),
         (Filters(levels=("10",)), lambda row: row["level"] == "10"),
         (Filters(min_length=40), lambda row: row["response_tokens"] >= 40),
         (Filters(max_length=40), lambda row: row["response_tokens"] <= 40),

@@ -84,7 +84,7 @@ def test_missing_files_and_other_files(root: Path) -> None:
     with pytest.raises(NotFound):
         list_result_files(root, "nowhere")
     (root / "notes.txt").write_text("x")
-    with pytest.raises(DataError, match=r"\.jsonl or \.parquet"):
+    with pytest.raises(DataError, match=r"\.jsonl, \.json or \.parquet"):
         load_result_file(root, "notes.txt")
     with pytest.raises(DataError, match="offset -1"):
         load_result_file(root, "a/sums/results.jsonl", offset=-1)

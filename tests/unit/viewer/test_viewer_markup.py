@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import re
 
-from workings.viewer.markup import badge, head, interval_axis, legend, note, table, text_cell
+from workings.viewer.markup import (
+    badge,
+    file_name,
+    head,
+    interval_axis,
+    legend,
+    note,
+    table,
+    text_cell,
+)
 
 EVIL = '<img src=x onerror="alert(1)">'
 
@@ -16,6 +25,7 @@ def test_every_text_is_escaped() -> None:
         badge(EVIL, title=EVIL),
         head(EVIL, []),
         note(EVIL),
+        file_name(EVIL),
         legend({EVIL: "#000"}),
     ]
     for html in made:

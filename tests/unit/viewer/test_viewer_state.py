@@ -21,6 +21,7 @@ FULL = ViewState(
     problem="p/1",
     verdicts=("equal",),
     kinds=("10", "01"),
+    sources=("amc", "aime"),
     subjects=("Number theory",),
     levels=("5",),
     min_length=3,
@@ -51,6 +52,7 @@ def test_filters_of_a_state() -> None:
     assert FULL.filters == Filters(
         verdicts=("equal",),
         kinds=("10", "01"),
+        sources=("amc", "aime"),
         subjects=("Number theory",),
         levels=("5",),
         min_length=3,

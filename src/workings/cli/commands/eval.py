@@ -19,7 +19,7 @@ from workings.cli.evaluation_plan import (
     planned,
 )
 from workings.cli.evaluation_report import evaluation_report
-from workings.cli.evaluation_run import EvaluationRun, Models
+from workings.cli.evaluation_run import EvaluationRun, Models, try_out
 from workings.cli.folders import open_folder, run_folder
 from workings.config.dump import resolved
 from workings.config.evaluation import EvalConfig
@@ -37,8 +37,9 @@ def run(
     """Evaluate on every data set; the table goes to stdout, the files into the run's folder.
 
     With `resume` what was sampled with the same settings is not sampled again, and responses whose
-    reward alone has changed are graded again; `fresh` removes them first. `cells` are evaluated in
-    the place of `config`, one folder each, below the folder that `config` names.
+    reward alone has changed are graded again; `fresh` removes them, once the (first) model and the
+    data have loaded. `cells` are evaluated in the place of `config`, one folder each, below the
+    folder that `config` names.
     """
     if resume not in (None, "latest"):
         raise ConfigError(
@@ -51,10 +52,12 @@ def run(
     works = [_plan(one, resume=resume is not None, fresh=fresh) for one in configs]
     found = []
     with closing(Models()) as models:
+        said = _begin_anew(works, models) if fresh else []
         for number, work in enumerate(works, start=1):
             if cells:
                 write_note(f"cell {number} of {len(works)}: {work.config.name}")
-            found.append(_evaluate(work, models, resume=resume is not None))
+            found.append(_evaluate(work, models, resume=resume is not None, said=said))
+            said = []
     if cells:
         tree = cells[0].root
         write_data(grid_table(list(zip(cells, found, strict=True))))
@@ -84,21 +87,38 @@ class _Work:
 def _plan(config: EvalConfig, *, resume: bool, fresh: bool) -> _Work:
     """The work; whatever cannot be gone on with is an error before a model loads."""
     work = _Work(config, dataset_names(config), planned(config))
-    if fresh:
-        for name in work.names:
-            discard(work.folder / name)
-    elif resume:
+    if resume:
         work.todo = [
             action(work.folder / name, settings)
             for name, settings in zip(work.names, work.settings, strict=True)
         ]
-    else:
+    elif not fresh:
         check_folder(work.folder, work.names)
     return work
 
 
-def _evaluate(work: _Work, models: Models, *, resume: bool) -> list[dict[str, Any]]:
-    """The summaries of a configuration's data sets, those that a judge decides about left out."""
+def _begin_anew(works: Sequence[_Work], models: Models) -> list[str]:
+    """Remove earlier results, and return what was said while the model loaded.
+
+    All of them go at once, so that none is taken for a new one if this start is killed; but not
+    before the first model and its data have loaded, so that a mistyped name loses nothing.
+    """
+    said: list[str] = []
+    if any(work.folder.is_dir() for work in works):
+        try_out(works[0].config, works[0].names, models=models, log=said.append)
+        for work in works:
+            for name in work.names:
+                discard(work.folder / name)
+    return said
+
+
+def _evaluate(
+    work: _Work, models: Models, *, resume: bool, said: Sequence[str]
+) -> list[dict[str, Any]]:
+    """The summaries of a configuration's data sets, those that a judge decides about left out.
+
+    `said` are lines for the log from before it was opened.
+    """
     config = work.config
     _, notes = open_folder(config, resume="latest")
     for note in notes if resume else ():
@@ -109,6 +129,8 @@ def _evaluate(work: _Work, models: Models, *, resume: bool) -> list[dict[str, An
     summaries = []
     with recorder, build_grader(config.grader) as grader:
         recorder.truncate_after(-1)
+        for line in said:
+            recorder.log(line)
         one = EvaluationRun(config, work.folder, models=models, grader=grader, recorder=recorder)
         for place, dataset in enumerate(config.datasets):
             summary = one.evaluate(

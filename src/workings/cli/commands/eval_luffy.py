@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -90,9 +89,7 @@ def _sampled(
         for name, value in config.model_dump(mode="json").items()
         if name in SETTINGS_OF_THE_RESPONSES
     } | {"remove_system": flags.remove_system}
-    if fresh:
-        shutil.rmtree(folder, ignore_errors=True)
-    plan = ResponseStore(folder / flags.output.stem).plan()
+    plan = None if fresh else ResponseStore(folder / flags.output.stem).plan()
     if plan is not None:
         refuse_other_settings(folder, differing_values(plan.settings, settings))
     problems = problems_at(
@@ -116,7 +113,7 @@ def _sampled(
             dataset=flags.output.stem,
             folder=folder,
             settings=settings,
-            resume=True,
+            resume=not fresh,
             part_rows=rows_of_part(
                 config,
                 loaded.device_type,

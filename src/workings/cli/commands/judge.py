@@ -20,7 +20,12 @@ from workings.data.encoding import encode_prompt
 from workings.data.files import read_json, read_jsonl
 from workings.errors import ConfigError, DataError
 from workings.evaluation.evaluate import RESPONSES_FILE
-from workings.evaluation.judged import ARRAY_FILE, LINES_FILE
+from workings.evaluation.judged import (
+    ARRAY_FILE,
+    JUDGEMENT_FILE,
+    JUDGEMENTS_FILE,
+    LINES_FILE,
+)
 from workings.evaluation.judging import (
     PREFERENCE_TOKENS,
     SAFETY_TOKENS,
@@ -38,7 +43,6 @@ from workings.tracking.rollouts import read_groups
 from workings.types import Problem
 
 WIN_RATE, SAFE = JUDGED_RULES
-JUDGEMENT_FILE, JUDGEMENTS_FILE = "judgement.json", "judgements.jsonl"
 Record = dict[str, Any]
 
 
@@ -154,8 +158,9 @@ def _preferences(place: Path, judge: Judge, name: str) -> tuple[Record, list[Rec
     return record, [{**row, "judged": said} for row, said in zip(rows, found.replies, strict=True)]
 
 
-def _texts(row: dict[str, object]) -> dict[str, str]:
-    return {key: str(value) for key, value in row.items()}
+def _texts(row: dict[str, object]) -> Record:
+    """The row with texts for values; `sample`, the number of a reply, stays one."""
+    return {key: value if key == "sample" else str(value) for key, value in row.items()}
 
 
 def _table(records: Sequence[Record]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workings.cli.console import write_data, write_note
-from workings.cli.figures import CURVES, check_figure, line_labels, recorded_names
+from workings.cli.figures import CURVES, CurveFigure, check_figure, line_labels, recorded_names
 from workings.cli.plot_evaluations import (
     draw_bars,
     draw_before_after,
@@ -152,11 +152,17 @@ def _draw_figure(
             _lines(having, look.by or figure.by),
             metric,
             _file(target, stem, num_figures=len(wanted)),
-            title=look.title or figure.title,
+            title=look.title or _title(figure, metric, several=len(wanted) > 1),
             smoothing=look.smoothing or _smoothing(metric, having),
             settings=shared_settings(having),
         )
     return files
+
+
+def _title(figure: CurveFigure, metric: str, *, several: bool) -> str:
+    """The figure's title; of several metrics each says where it was measured."""
+    where = {"train": "in training", "eval": "in evaluation"}.get(metric.partition("/")[0])
+    return f"{figure.title}, {where}" if several and where else figure.title
 
 
 def _lines(runs: Sequence[PlottedRun], by: Sequence[str]) -> dict[str, list[Path]]:

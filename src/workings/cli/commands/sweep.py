@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workings.cli.console import write_data, write_note
-from workings.config.compose import compose
+from workings.config.compose import Composer
 from workings.config.pipeline import PipelineConfig
 from workings.config.sections import Run
 from workings.errors import ConfigError
@@ -40,7 +40,8 @@ def run(
     launcher, overrides = _take_launcher(overrides)
     zips = [tuple(key.strip() for key in group.split(",")) for group in zipped]
     grid = read_grid(overrides, zipped=zips)
-    sweep = plan_sweep(kind, configs, grid, folder=_folder(kind, configs, grid))
+    composer = Composer(configs, kind=kind)
+    sweep = plan_sweep(composer, grid, folder=_folder(composer, grid))
     if dry_run:
         write_data(_listed(sweep))
         return 0
@@ -72,13 +73,13 @@ def _launcher(
     return LocalProcesses(jobs=jobs or max(1, len(devices)), devices=devices)
 
 
-def _folder(kind: str, configs: Sequence[str], grid: Grid) -> Path:
+def _folder(composer: Composer, grid: Grid) -> Path:
     """`output_dir/name` as for a run; by default the name says what is swept.
 
     A pipeline has no name of its own, so its `name=` and `output_dir=` are taken out of the GRPO
     phase.
     """
-    base = compose(configs, grid.fixed, kind=kind)
+    base = composer.compose(grid.fixed).run
     run = base.grpo if isinstance(base, PipelineConfig) else base
     assert isinstance(run, Run)
     keys = "-".join(axis.key.rpartition(".")[2] for axis in grid.axes)
