@@ -98,6 +98,12 @@ def _rows(names: str, target: str, values: Mapping[str, Any] | None = None) -> d
     return {name: Alias(name=name, target=target, values=values) for name in names.split()}
 
 
+_OPTIMIZERS = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused", "adamw_hf"), "adamw"),
+    "adamw_bnb_8bit": "adamw_8bit",
+}
+"""Optimizers by the names of `transformers`; `adamw` and `adamw_8bit` are our own as well."""
+
 _EVERY_RUN = {
     **_rows("model_name_or_path model_name model_path model_id pretrain", "model.name_or_path"),
     **_rows("model.path", "model.name_or_path"),
@@ -105,6 +111,8 @@ _EVERY_RUN = {
     **_rows("torch_dtype dtype", "model.dtype", {"fp32": "float32", "bf16": "bfloat16"}),
     **_rows("bf16", "model.dtype", {"true": "bfloat16", "false": "float32"}),
     **_rows("attn_implementation", "model.attention"),
+    **_rows("load_in_4bit", "model.quantization", {"true": "4bit", "false": None}),
+    **_rows("load_in_8bit", "model.quantization", {"true": "8bit", "false": None}),
     **_rows("lora_r lora_rank", "model.lora.rank"),
     **_rows("lora_alpha", "model.lora.alpha"),
     **_rows("lora_dropout", "model.lora.dropout"),
@@ -140,6 +148,7 @@ _TRAINING = {
     **_rows("num_warmup_steps", "optimizer.warmup_steps"),
     **_rows("lr_warmup_steps_ratio", "optimizer.warmup_ratio"),
     **_rows("adam_epsilon", "optimizer.eps"),
+    **_rows("optim", "optimizer.name", _OPTIMIZERS),
     **_rows(
         "train_path train_file train_files train_data_path dataset dataset_name dataset_path",
         "data.train.path",
@@ -211,11 +220,6 @@ _DPO = {
         "metric_for_best_model",
         "evaluation.best",
         {"eval_loss": "loss", "eval_rewards/accuracies": "accuracy"},
-    ),
-    **_rows(
-        "optim",
-        "optimizer.name",
-        {"adamw_torch": "adamw", "adamw_torch_fused": "adamw"},
     ),
 }
 
@@ -435,18 +439,12 @@ _DEAD = (
 
 REFUSALS: dict[str, Refusal] = {
     **_refusals(
-        "load_in_4bit load_in_8bit",
-        "base models are not quantised in this version; model.lora saves optimizer memory",
-        "false",
-    ),
-    **_refusals(
         "use_unsloth unsloth",
         "Unsloth is not supported: it replaces model code that this package has to know; "
         "model.lora, batch.activation_checkpointing and model.attention=sdpa save memory",
         "false",
     ),
     **_refusals("fp16", "float16 overflows in training; use model.dtype=bfloat16", "false"),
-    **_refusals("optim", "the optimizer is AdamW", "adamw adamw_torch adamw_torch_fused"),
     **_refusals("off_policy_cliprange", _DEAD, "0.2 -1 null"),
     **_refusals("off_policy_normalize use_off_policy_clip", _DEAD, "false"),
     **_refusals("off_abs_cliprange", _DEAD, "false -1 null"),

@@ -32,6 +32,10 @@ dtype=fp32                              model.dtype='float32'
 bf16=true                               model.dtype='bfloat16'
 bf16=false                              model.dtype='float32'
 attn_implementation=flash_attention_2   model.attention='flash_attention_2'
+load_in_4bit=true                       model.quantization='4bit'
+load_in_4bit=false                      -
+load_in_8bit=true                       model.quantization='8bit'
+load_in_8bit=false                      -
 lora_r=16                               model.lora.rank=16
 lora_rank=16                            model.lora.rank=16
 model.lora_r=16                         model.lora.rank=16
@@ -72,6 +76,11 @@ lr_scheduler_type=constant_with_warmup  optimizer.schedule='constant'
 num_warmup_steps=5                      optimizer.warmup_steps=5
 lr_warmup_steps_ratio=0.1               optimizer.warmup_ratio=0.1
 adam_epsilon=1e-6                       optimizer.eps=1e-6
+optim=adamw_torch                       optimizer.name='adamw'
+optim=adamw_torch_fused                 optimizer.name='adamw'
+optim=adamw_8bit                        optimizer.name='adamw_8bit'
+optim=adamw_bnb_8bit                    optimizer.name='adamw_8bit'
+optim=rmsprop                           optimizer.name='rmsprop'
 train_path=a.jsonl                      data.train.path='a.jsonl'
 train_file=a.jsonl                      data.train.path='a.jsonl'
 train_files=a.parquet                   data.train.path='a.parquet'
@@ -480,12 +489,9 @@ def test_sample_reads_the_rows_of_eval_that_it_has_a_setting_for() -> None:
 
 
 REFUSED = """
-load_in_4bit=true
-load_in_8bit=true
 use_unsloth=true
 unsloth=true
 fp16=true
-optim=adamw_8bit
 off_policy_cliprange=0.3
 off_policy_normalize=true
 use_off_policy_clip=true
@@ -496,8 +502,7 @@ sft_prefix_reward_weight=1.0
 print_every_steps=5
 """
 HARMLESS = """
-load_in_4bit=false load_in_8bit=false use_unsloth=false unsloth=false fp16=false
-optim=adamw_torch
+use_unsloth=false unsloth=false fp16=false
 off_policy_cliprange=0.2 off_policy_normalize=false use_off_policy_clip=false
 off_abs_cliprange=null off_policy_loss_impl=token use_sft_prefix_reward=false
 sft_prefix_reward_weight=0

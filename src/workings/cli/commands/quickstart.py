@@ -12,6 +12,7 @@ from typing import Any
 from workings.cli.console import write_data
 from workings.cli.folders import run_folder
 from workings.cli.stages import PipelineResult, run_pipeline, stage_folder
+from workings.cli.terminal_text import for_terminal
 from workings.config.pipeline import PipelineConfig
 from workings.errors import ConfigError
 from workings.evaluation.metrics import PairedDifference
@@ -102,7 +103,7 @@ def example(config: PipelineConfig) -> list[str]:
 
 
 def _indented(label: str, text: str) -> list[str]:
-    first, *rest = text.splitlines()
+    first, *rest = for_terminal(text).splitlines()
     return [f"  {label}  {first}", *(f"        {line}" for line in rest)]
 
 
