@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from workings.cli.before_after import before_and_after
 from workings.cli.build import (
     Policy,
     Prompting,
@@ -24,8 +23,9 @@ from workings.cli.build import (
     training_prompting,
 )
 from workings.cli.engines import build_engine
+from workings.cli.evaluation.before_after import before_and_after
+from workings.cli.evaluation.validation import Measuring, build_evaluator
 from workings.cli.folders import model_card, open_folder
-from workings.cli.validation import Measuring, build_evaluator
 from workings.config.dump import dump_yaml, resolved
 from workings.config.grpo import GRPOConfig
 from workings.config.kinds import SamplingRun, TrainingRun

@@ -244,7 +244,7 @@ def test_beginning_anew_removes_the_results_of_every_cell_at_once(
     def stop(*args: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("workings.cli.evaluation_run.evaluate", stop)
+    monkeypatch.setattr("workings.cli.evaluation.run.evaluate", stop)
     main([*arguments, *grid, "--fresh"])
     assert not list(tmp_path.rglob("summary.json"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workings.cli.evaluation_report import evaluation_report
+from workings.cli.evaluation.report import evaluation_report
 from workings.evaluation.reports import summarise_results
 from workings.evaluation.result import summarise
 from workings.types import Grade, Problem, Prompt, Rollout, RolloutGroup, Verdict

@@ -10,9 +10,9 @@ import torch
 from cli_runs import SUMS, grpo_arguments
 from transformers import AutoModelForCausalLM
 
-from workings.cli.before_after import before_and_after
+from workings.cli.evaluation.before_after import before_and_after
+from workings.cli.evaluation.validation import benchmark_of
 from workings.cli.main import main
-from workings.cli.validation import benchmark_of
 from workings.data.benchmarks import benchmark_config
 from workings.evaluation.compare import compare_folders
 from workings.evaluation.reports import read_results, read_summary

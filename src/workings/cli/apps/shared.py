@@ -66,7 +66,7 @@ def start_grid(
     fresh: bool,
 ) -> int:
     """The exit code of an evaluation of every cell of the grid, as `start` of one."""
-    from workings.cli.evaluation_grid import compose_cells, grid_values
+    from workings.cli.evaluation.grid import compose_cells, grid_values
     from workings.config.dump import dump_yaml
 
     cells = compose_cells(config or [], overrides_from(arguments, "eval"), grid_values(grid))
@@ -80,7 +80,7 @@ def start_grid(
 
 def composed(kind: str, config: list[str] | None, arguments: list[str]) -> AnyRun:
     """The run that files and settings make; what had to be said about them goes to stderr."""
-    from workings.cli.evaluation_settings import compose_evaluation
+    from workings.cli.evaluation.settings import compose_evaluation
     from workings.config.compose import compose_with_notes
 
     overrides = overrides_from(arguments, kind)

@@ -9,8 +9,8 @@ from typing import Any
 
 from workings.cli.build import build_grader, build_recorder
 from workings.cli.console import write_data, write_note
-from workings.cli.evaluation_grid import Cell, grid_table
-from workings.cli.evaluation_plan import (
+from workings.cli.evaluation.grid import Cell, grid_table
+from workings.cli.evaluation.plan import (
     Action,
     action,
     check_folder,
@@ -18,8 +18,8 @@ from workings.cli.evaluation_plan import (
     discard,
     planned,
 )
-from workings.cli.evaluation_report import evaluation_report
-from workings.cli.evaluation_run import EvaluationRun, Models, try_out
+from workings.cli.evaluation.report import evaluation_report
+from workings.cli.evaluation.run import EvaluationRun, Models, try_out
 from workings.cli.folders import open_folder, run_folder
 from workings.config.dump import resolved
 from workings.config.evaluation import EvalConfig

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from workings.cli.console import write_data, write_note
-from workings.cli.evaluation_plan import (
+from workings.cli.evaluation.plan import (
     OF_THE_REWARD,
     ON_RECORD,
     dataset_names,
@@ -17,7 +17,7 @@ from workings.cli.evaluation_plan import (
     planned_settings,
     stored_settings,
 )
-from workings.cli.evaluation_report import evaluation_report
+from workings.cli.evaluation.report import evaluation_report
 from workings.cli.light_parts import build_grader
 from workings.config.compose import compose
 from workings.config.evaluation import EvalConfig

@@ -12,7 +12,7 @@ from typing import Any
 from workings.cli.build import build_policy, build_sampling, build_template, set_threads
 from workings.cli.console import write_data, write_note
 from workings.cli.engines import build_engine
-from workings.cli.evaluation_plan import stored_settings
+from workings.cli.evaluation.plan import stored_settings
 from workings.cli.sampling_text import describe_sampling
 from workings.config.dataset import JUDGED_RULES
 from workings.config.sample import SampleConfig

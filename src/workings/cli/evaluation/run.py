@@ -29,8 +29,8 @@ from workings.cli.build import (
     split_demonstrations,
     split_problems,
 )
-from workings.cli.evaluation_engines import build_engines, evaluation_devices, rows_of_part
-from workings.cli.evaluation_plan import (
+from workings.cli.evaluation.engines import build_engines, evaluation_devices, rows_of_part
+from workings.cli.evaluation.plan import (
     OF_THE_REWARD,
     ON_RECORD,
     Action,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workings.cli.evaluation_settings import compose_evaluation
+from workings.cli.evaluation.settings import compose_evaluation
 from workings.config.evaluation import EvalConfig
 from workings.errors import ConfigError
 from workings.evaluation.metrics import Estimate

@@ -17,7 +17,7 @@ from workings.cli.build import (
     limited_problems,
     problems_at,
 )
-from workings.cli.evaluation_engines import usual_part_rows
+from workings.cli.evaluation.engines import usual_part_rows
 from workings.config.datasets import benchmark_names
 from workings.config.kinds import TrainingRun
 from workings.config.sections import DatasetConfig
