@@ -47,7 +47,9 @@ CURVES: Mapping[str, CurveFigure] = {
         title="GRPO: validation reward by objective", metrics=("eval/reward",), by=OBJECTIVE
     ),
     "grpo-reward": CurveFigure(
-        title="GRPO: validation reward by batch and starting model", metrics=("eval/reward",), by=BATCH
+        title="GRPO: validation reward by batch and starting model",
+        metrics=("eval/reward",),
+        by=BATCH,
     ),
     "grpo-format-reward": CurveFigure(
         title="GRPO: validation format reward by batch and starting model",

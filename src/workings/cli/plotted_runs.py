@@ -13,6 +13,7 @@ from workings.cli.folders import CONFIG, ENVIRONMENT
 from workings.config.sources import kind_of, read_yaml
 from workings.config.trees import leaves
 from workings.errors import DataError
+from workings.evaluation.summary_tables import SUMMARY_CSV
 from workings.launch.sweep import SWEEP_FILE, read_sweep_runs
 from workings.tracking.jsonl import FILE_NAME, read_metrics
 
@@ -48,7 +49,12 @@ class PlottedRun:
 
 
 def run_folders(folder: Path) -> list[Path]:
-    """The folder itself, or of a sweep those of its finished runs."""
+    """The folder itself, of a sweep those of its finished runs, of a grid those of its cells."""
+    if (folder / SUMMARY_CSV).is_file() and not (folder / FILE_NAME).is_file():
+        cells = sorted(path.parent for path in folder.rglob(FILE_NAME))
+        if not cells:
+            raise DataError(f"no evaluation of the grid {folder} has stored its metrics")
+        return cells
     if not (folder / SWEEP_FILE).is_file():
         return [folder]
     finished = [run for run in read_sweep_runs(folder) if run.status == "finished"]

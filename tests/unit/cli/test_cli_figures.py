@@ -174,6 +174,20 @@ def test_bars_by_sampling_and_by_model(
     assert main(repeated) == 2
 
 
+def test_a_grid_of_evaluations_stands_for_its_cells(tmp_path: Path) -> None:
+    grid, output = tmp_path / "grid", tmp_path / "bars.svg"
+    arguments = ["plot", str(grid), "--figure", "bars", "--output", str(output)]
+    grid.mkdir()
+    (grid / "metrics_summary.csv").write_text("folder\n")
+    assert main(arguments) == 2
+    for right, model in enumerate(("base", "tuned")):
+        _evaluation(grid / model / "T0_top_p1", model, 0.0, right)
+    assert main(arguments) == 0
+    text = output.read_text()
+    assert text.count('id="bar-') == 2
+    assert all(f">{name}<" in text for name in ("base", "tuned", "T = 0.0, top_p = 1.0"))
+
+
 def test_the_memory_of_a_profile(tmp_path: Path, capsys: Captured) -> None:
     rows = [{"optimizer": "adamw", "sequence_length": n, "max_batch_size": 8} for n in (64, 128)]
     (tmp_path / "profile").mkdir()

@@ -102,7 +102,9 @@ def describe(trial: Trial) -> str:
     size = f"{trial.num_rows} x {trial.length} tokens"
     if not trial.fits:
         return f"{size} do not fit"
-    return f"{size} fit, {trial.peak_bytes / 2**30:.2f} GiB, {trial.step_seconds:.2f} s a step"
+    found = f"{size} fit, {trial.peak_bytes / 2**30:.2f} GiB"
+    # The first step is not timed: with --steps 1 there is no other.
+    return f"{found}, {trial.step_seconds:.2f} s a step" if trial.step_seconds else found
 
 
 def _with(run: ProfiledRun, names: Sequence[str], values: Sequence[Any]) -> ProfiledRun:
