@@ -21,6 +21,8 @@ LARGEST = "largest.jsonl"
 _DARK_FROM = 0.55
 _NEEDED = ("sequence_length", "max_batch_size")
 _SETTINGS = ("gradient_checkpointing", "activation_checkpointing", "flash_attention", "attention")
+_BARE = ("none", "full", "auto")
+"""Values that say nothing without the name of the setting."""
 
 
 def read_largest(file: Path) -> list[dict[str, Any]]:
@@ -68,8 +70,8 @@ def plot_memory(
         )
     finish_heat_map(axes, [f"{length:,}" for length in lengths], settings)
     axes.set_xlabel("Tokens in a row")
-    if title:
-        axes.set_title(title)
+    models = dict.fromkeys(str(row.get("model_short_name") or "") for row in rows)
+    axes.set_title(title or ": ".join(filter(None, (", ".join(models), "rows that fit"))))
     caption = "Rows in the largest microbatch that fits. Darker is more; a cross is none."
     common: dict[str, object] = {}
     for name in ("model_name", "dtype", "device", "vocab_size"):
@@ -87,6 +89,8 @@ def setting_label(row: Mapping[str, Any]) -> str:
 
     >>> setting_label({"optimizer": "adamw", "gradient_checkpointing": True, "attention": "sdpa"})
     'adamw, gradient checkpointing, sdpa'
+    >>> setting_label({"activation_checkpointing": "none", "attention": "auto"})
+    'activation checkpointing none, attention auto'
     """
     parts = [str(row.get("optimizer") or "")]
     for name in _SETTINGS:
@@ -95,7 +99,7 @@ def setting_label(row: Mapping[str, Any]) -> str:
         if isinstance(value, bool):
             parts.append(words if value else f"no {words}")
         elif value is not None:
-            parts.append(f"{words} {value}" if str(value) in ("none", "full") else str(value))
+            parts.append(f"{words} {value}" if str(value) in _BARE else str(value))
     return ", ".join(part for part in parts if part) or "default"
 
 

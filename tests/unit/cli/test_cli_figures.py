@@ -195,6 +195,7 @@ def test_the_memory_of_a_profile(tmp_path: Path, capsys: Captured) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert main(["plot", str(tmp_path), "--figure", "memory"]) == 0
     assert capsys.readouterr().out.splitlines()[0] == str(tmp_path / "plots" / "memory.png")
+    assert ">rows that fit<" in (tmp_path / "plots" / "memory.svg").read_text()
     assert main(["plot", str(tmp_path / "profile" / "none"), "--figure", "memory"]) == 2
 
 
