@@ -31,7 +31,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     model = save_tiny(root / "model")
     several = ["evaluation.num_samples=2", "evaluation.sampling.temperature=1"]
-    assert main(grpo_arguments(model, root, "max_steps=3", "train_batch_size=32", *several)) == 0
+    entropy = "evaluation.token_entropy=true"
+    grpo = grpo_arguments(model, root, "max_steps=3", "train_batch_size=32", *several, entropy)
+    assert main(grpo) == 0
     assert main(sft_arguments(model, root, LORA, "max_steps=3")) == 0
     assert main(dpo_arguments(model, root, "loss=[sigmoid, sft]", "max_steps=3")) == 0
     assert main(expert_arguments(model, root, "iterations=1")) == 0
