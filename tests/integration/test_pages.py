@@ -22,6 +22,7 @@ OBJECTIVES = {
     "replace": ("objective={dynamic_sampling: replace}",),
 }
 """Settings that between them have every metric of a GRPO step that not every run has."""
+pytestmark = pytest.mark.slow
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 
