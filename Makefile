@@ -54,8 +54,7 @@ quickstart: $(STAMPS)/demo
 	@$(BIN)/workings quickstart $(ARGS)
 
 test: $(STAMPS)/test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" \
-		--ignore tests/architecture $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto -m "not slow" --ignore tests/architecture $(ARGS)
 
 test-slow: $(STAMPS)/test
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
