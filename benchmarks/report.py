@@ -108,12 +108,16 @@ def describe_all(files: Sequence[Mapping[str, Any]], *, heading: str, in_full: b
 
 
 def describe(file: Mapping[str, Any], *, heading: str, in_full: bool = False) -> str:
-    """The file's tables, above their conditions; those by name and all versions only in full."""
+    """The file's tables, above their conditions; those by name and all versions only in full.
+
+    The heading names the GPU, where there was one: a benchmark may have a file for each.
+    """
     results = file["results"]
     seeds = [row for row in results if BY_SEED.fullmatch(row["name"])]
     named = [row for row in results if IN_TABLE.fullmatch(row["name"])]
     others = [row for row in results if row not in seeds and row not in named]
-    parts = [f"{heading} {file['benchmark']}"]
+    gpu = (file.get("machine") or {}).get("gpu")
+    parts = [f"{heading} {file['benchmark']}" + (f", {gpu}" if gpu else "")]
     parts += [seeds_table(seeds)] if seeds else []
     parts += [results_table(others)] if others else []
     parts += [*named_tables(named), *file.get("notes", [])] if in_full else []

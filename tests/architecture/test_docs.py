@@ -124,6 +124,19 @@ def test_results_become_a_table(tmp_path: Path) -> None:
         report.read_results(tmp_path)
 
 
+def test_the_same_benchmark_on_two_cards_has_two_headings() -> None:
+    import report
+
+    row = {"name": "rate", "value": 2.0}
+    files = [
+        {"benchmark": "rollout", "command": "c", "machine": {"gpu": gpu}, "results": [row]}
+        for gpu in ("NVIDIA H100", "NVIDIA H200")
+    ]
+    described = report.describe_all(files, heading="##").splitlines()
+    headings = [line for line in described if line.startswith("##")]
+    assert headings == ["## rollout, NVIDIA H100", "## rollout, NVIDIA H200"]
+
+
 # ------------------------------------------------------------------------ references and links
 
 
