@@ -135,7 +135,7 @@ def test_every_scan_is_linear(piece: str, policy: ExtractionPolicy) -> None:
     extract_answer(text, policy)
     extract_answer(f"\\boxed{{{text[:TAIL_LENGTH]}}}", policy)
     extract_boxes(text)
-    assert time.process_time() - start < 1.0  # a quadratic one needs minutes
+    assert time.process_time() - start < 20.0  # a quadratic one needs minutes
 
 
 @given(st.text(alphabet="\\boxed{}5 <think/>answr$#,\n", max_size=80))

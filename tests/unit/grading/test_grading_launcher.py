@@ -106,7 +106,7 @@ def test_a_worker_that_never_gets_ready_is_given_up(
         pool.run([echo()])
     start = time.monotonic()
     pool.close()
-    assert time.monotonic() - start < 2.0
+    assert time.monotonic() - start < 20.0  # not the ten minutes of its start
 
 
 @posix_only

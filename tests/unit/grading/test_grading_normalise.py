@@ -140,4 +140,4 @@ def test_every_step_is_linear(piece: str) -> None:
     canonical(text)
     canonical(text + "x")
     canonical("{" + text)
-    assert time.process_time() - start < 2
+    assert time.process_time() - start < 20.0

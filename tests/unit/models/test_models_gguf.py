@@ -193,7 +193,7 @@ def test_smollm2_from_its_wheel() -> None:
     first = load_model("smollm2", device="cpu")
     start = time.monotonic()
     again = load_model("smollm2", device="cpu")
-    assert time.monotonic() - start < 10, "the second time reads safetensors"
+    assert time.monotonic() - start < 30, "the second time reads safetensors"
     assert again.tokenizer.eos_token == again.tokenizer.pad_token == "<|im_end|>"
     assert again.eos_token_ids == (2,)
     assert "You are a helpful AI assistant" in again.tokenizer.chat_template

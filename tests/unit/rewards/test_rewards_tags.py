@@ -214,9 +214,9 @@ def test_a_run_without_tags_averages_exactly_minus_six_and_a_half() -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 def test_repeated_tags_take_linear_time(piece: str, profile: ProfileName) -> None:
     text = E + S + piece * (100_000 // len(piece)) + "x"
-    start = time.perf_counter()
+    start = time.process_time()
     scores(text, "34", profile)
-    assert time.perf_counter() - start < 0.5  # a backtracking pattern needs minutes
+    assert time.process_time() - start < 20.0  # a backtracking pattern needs minutes
 
 
 def test_functions_keep_their_order_and_can_be_switched_off() -> None:
