@@ -61,7 +61,7 @@ class StandInModel(torch.nn.Module):
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()
         self.names = set(names)
-        self.shift = 0
+        self.shift: int | None = 0
 
     def named_parameters(self, *arguments: Any, **options: Any) -> Iterator[tuple[str, Any]]:
         yield from ((name, None) for name in self.names)
@@ -115,6 +115,7 @@ class StandInEngine:
             raise RuntimeError("CUDA error: out of memory")
         outputs = []
         for name, row in list(self.running.items()):
+            assert self.llm.model.shift is not None
             token = (row.prompt[-1] + 7 * len(row.ids) + self.llm.model.shift) % 90 + 5
             token = self.llm.script.get(len(row.ids), token)
             row.ids.append(token)
@@ -176,6 +177,8 @@ class StandIn:
 
     def sleep(self, level: int) -> None:
         self.calls.append(f"sleep {level}")
+        if level == 2:
+            self.model.shift = None  # no weights to sample with
 
     def wake_up(self, tags: list[str]) -> None:
         self.calls.append(f"wake {','.join(tags)}")

@@ -8,7 +8,7 @@
     ├── TemplateError          a prompt template or chat template cannot render what it was given
     ├── ModelError             a model folder, adapter or tokenizer is not usable
     ├── EngineError            sampling failed, or the engine does not support what was asked
-    │   └── EngineMemoryError  an engine has too little memory for its cache, or for a sequence
+    │   └── EngineMemoryError  an engine's memory is too little: on the card, or in its cache
     ├── GradingError           the grader itself is broken (never raised because of model output)
     ├── TrainingError          a run cannot go on: non-finite steps, a size that cannot fit
     │   ├── AlreadyFinished    the run that was to be resumed has nothing left to do
@@ -22,7 +22,18 @@ the command line prints on a line of its own.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
+
+_ON_THE_CARD = re.compile(
+    r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+    r"|No available memory for the cache blocks|NCCL.*out of memory",
+    re.IGNORECASE,
+)
+_IN_THE_MACHINE = re.compile(
+    r"DefaultCPUAllocator: (can't|not enough)|bad_alloc|bad allocation|[Cc]annot allocate memory"
+    r"|cudaHostAlloc"
+)
 
 
 class WorkingsError(Exception):
@@ -66,7 +77,7 @@ class EngineError(WorkingsError):
 
 
 class EngineMemoryError(EngineError):
-    """An engine has too little memory for its cache, or its cache too little for a sequence."""
+    """An engine has too little memory: for its cache, in its cache, or in its own process."""
 
 
 class GradingError(WorkingsError):
@@ -94,6 +105,20 @@ class StoppedBySignal(TrainingError):
 
 class CheckpointError(WorkingsError):
     """A checkpoint is damaged, incomplete or from another kind of run."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True where memory of the card or of the machine ran out, whoever noticed."""
+    if isinstance(error, MemoryError | EngineMemoryError):
+        return True
+    if type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, RuntimeError | ValueError):
+        text = str(error)
+        if _ON_THE_CARD.search(text) or _IN_THE_MACHINE.search(text):
+            return True
+    cause = error.__cause__
+    return cause is not None and is_out_of_memory(cause)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:

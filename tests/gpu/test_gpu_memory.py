@@ -11,9 +11,10 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tiny import tiny_tokenizer
-from workings.cli.out_of_memory import explained, is_out_of_memory
+from workings.cli.out_of_memory import explained
 from workings.cli.profile.trial import TrialProcess
 from workings.config.sft import SFTConfig
+from workings.errors import is_out_of_memory
 from workings.models.load import load_model
 from workings.models.lora import add_lora
 from workings.models.tensors import load_tensors, save_tensors

@@ -39,6 +39,36 @@ LATEX = r"""We have \(x^2+6x+5=(x+1)(x+5)\), so
 It costs $5 and $6. <img src=x onerror="document.title='owned'"> ![i](http://example.com/x.png)
 </think> The answer is \boxed{-6} <b>bold</b> :red[plain]."""
 CARD = '[data-testid="stMarkdownContainer"]'
+EVERY_LINK = (
+    "![i](http://evil.example/i.png) [l](http://evil.example) http://evil.example "
+    "www.evil.example me@evil.example <http://evil.example>"
+)
+LINKS = (
+    EVERY_LINK,
+    r"https&colon;//evil.example http:\/\/evil.example www\.evil.example me&commat;evil.example",
+    r"\\<http://evil.example> mailto:me@evil.example",
+    "[a]: http://evil.example\n\n[a] ![a]",
+    # Texts of which a part is code or mathematics to a simple reader, and neither to Markdown.
+    f"``{EVERY_LINK}`",
+    f"\\`{EVERY_LINK}`",
+    f"```a`b\n{EVERY_LINK}\n```",
+    f"~~~\n```\n~~~\n\n{EVERY_LINK}\n```",
+    "~~~\n```\n~~~\n\n[a]: http://evil.example\n\n[a] ![a]\n```",
+    f"| a | b |\n|-|-|\n| `a | {EVERY_LINK}` |",
+    f"\\\\({EVERY_LINK}\\)",
+    f"`b\n\\(c` {EVERY_LINK}\\)",
+    f"`b\n$c` {EVERY_LINK}$",
+    f"~~~\n\\[~~~\\]\n\\[{EVERY_LINK}\\]",
+    r"$\href{http://evil.example}{x}$",
+)
+DIAGRAMS = (
+    "```mermaid\ngraph TD; A-->B\n```",
+    "~~~ Mermaid\ngraph TD; A-->B\n~~~",
+    "- a\n\n  ```mermaid\n  graph TD; A-->B\n  ```",
+    "```m&#101;rmaid\ngraph TD; A-->B\n```",
+    "```!language-mermaid\ngraph TD; A-->B\n```",
+)
+CODE = "```python\nfor n in found[0](1):\n    print(n)\n```\nand `a[1](2)`"
 
 pytestmark = [
     pytest.mark.slow,
@@ -109,6 +139,13 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _write(runs / "flat/luffy.decoded.jsonl", [_flat_row(n) for n in range(30)])
     _write_whole_run(runs / "eval_runs/old/step_7/old_step_7_eval_20250601_123005.json", after)
     _write(runs / "after/roots/results.jsonl", after)
+    (runs / "broken").mkdir()
+    (runs / "broken/metrics.jsonl").write_text(
+        '{"step": 1, "train/reward": 1.0}\n{"step": 2, "tra\n'
+    )
+    _write(runs / "early/metrics.jsonl", [{"step": 1, "train/reward": 0.5}])
+    texts = [*LINKS, *DIAGRAMS, CODE]
+    _write(runs / "hostile/roots/results.jsonl", [_row(n, True, t) for n, t in enumerate(texts)])
     (folder / "secret").mkdir()
     _write(folder / "secret/results.jsonl", [_row(0, True, "the secret")])
     (runs / "linked").symlink_to(folder / "secret")
@@ -194,6 +231,15 @@ def test_curves_of_a_real_run(viewer: Viewer) -> None:
     expect(page.get_by_text("grpo").first).to_be_visible()
 
 
+def test_a_damaged_run_and_one_at_its_first_step_beside_a_real_one(viewer: Viewer) -> None:
+    page = viewer.open(view="curves", runs=["grpo", "broken", "early"])
+    expect(page.get_by_test_id("stAlert")).to_contain_text("broken/metrics.jsonl line 2 is not")
+    expect(page.get_by_text("No curve yet of early")).to_be_visible()
+    charts = page.locator('[data-testid="stVegaLiteChart"]')
+    expect(charts).to_have_count(6)
+    expect(charts.first.locator("canvas, svg").first).to_be_visible()
+
+
 def test_benchmarks_and_paired_differences(viewer: Viewer) -> None:
     page = viewer.open(view="benchmarks", reference="before", against=["after"])
     table = page.locator("table.wk")
@@ -216,6 +262,28 @@ def test_latex_is_rendered_without_network_and_html_is_not(viewer: Viewer) -> No
     plain = viewer.open(view="responses", file="after/roots/results.jsonl", latex="no")
     expect(plain.locator("pre.plain").first).to_be_visible()
     assert plain.locator("main .katex").count() <= 3 * 10  # golds and answers only
+
+
+@pytest.mark.parametrize(("markdown", "latex"), [("yes", "yes"), ("yes", "no"), ("no", "yes")])
+def test_nothing_that_a_model_wrote_is_a_link_an_image_or_a_diagram(
+    viewer: Viewer, markdown: str, latex: str
+) -> None:
+    file = "hostile/roots/results.jsonl"
+    query = {"markdown": markdown, "latex": latex, "unfolded": "yes", "rows": 100}
+    page = viewer.open(view="responses", file=file, **query)
+    cards = page.locator('[data-testid="stMain"]')
+    expect(cards.locator(".wk-head")).to_have_count(len(LINKS) + len(DIAGRAMS) + 1)
+    for text in ("evil", "graph TD"):
+        expect(cards.locator(CARD).filter(has_text=text).first).to_be_visible()
+    if markdown == "yes":
+        expect(cards.locator("pre code").last).to_be_visible()
+        shown = [text.replace("\u2060", "") for text in cards.locator("code").all_inner_texts()]
+        assert "for n in found[0](1):\n    print(n)" in shown
+        assert "a[1](2)" in shown
+    # The heading of the page has a link to itself.
+    made = cards.locator(f'{CARD} :is(a:not([href^="#"]), img, [data-testid="stMermaidChart"])')
+    assert made.evaluate_all("found => found.map(one => one.outerHTML)") == []
+    assert viewer.outside == []
 
 
 def test_filters_a_search_and_the_link_to_them(viewer: Viewer) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from workings.config.dump import dump_yaml
+from workings.config.kinds import RecordedRun
 from workings.config.sections import Run
+from workings.config.sources import read_yaml
 from workings.errors import ConfigError
+from workings.tracking.alone import LOCK_FILE, alone_in
 from workings.tracking.environment import environment_report
 from workings.training.checkpointer import RunPaths
 
@@ -21,16 +27,28 @@ def run_folder(run: Run) -> Path:
     return Path(run.output_dir).expanduser() / run.name
 
 
+@contextmanager
+def training_folder(
+    run: RecordedRun, *, resume: str | None
+) -> Iterator[tuple[RunPaths, list[str]]]:
+    """What `open_folder` gives, with the folder held; DataError says which process has it."""
+    folder = run_folder(run)
+    folder.mkdir(parents=True, exist_ok=True)
+    hint = "wait for it, stop it, or start another run beside it with name=..."
+    with alone_in(folder / LOCK_FILE, folder, hint=hint):
+        yield open_folder(run, resume=resume)
+
+
 def open_folder(
-    run: Run, *, resume: str | None, device: dict[str, Any] | None = None
+    run: RecordedRun, *, resume: str | None, device: dict[str, Any] | None = None
 ) -> tuple[RunPaths, list[str]]:
     """The run's paths, and notes on settings that changed since it was started.
 
-    Without `resume` the folder must be new. The resolved configuration and the environment are
-    written into it.
+    Without `resume` the folder must be new; with it, it must be of a run of the same kind. The
+    resolved configuration and the environment are written into it.
     """
     folder = run_folder(run)
-    text = dump_yaml(run)  # type: ignore[arg-type]
+    text = dump_yaml(run)
     stored = folder / CONFIG
     notes = []
     if stored.is_file():
@@ -39,12 +57,25 @@ def open_folder(
                 f"the run {folder} exists",
                 hint="--resume goes on with it; name=... starts another beside it",
             )
+        kind = read_yaml(stored).get("kind")
+        if kind != run.kind:
+            raise ConfigError(
+                f"{folder} holds a run of kind {kind}, and this one is of kind {run.kind}",
+                hint="give this run a name of its own, name=...",
+            )
         notes = changed_settings(stored.read_text(encoding="utf-8"), text)
     folder.mkdir(parents=True, exist_ok=True)
-    stored.write_text(text, encoding="utf-8")
+    _write(stored, text)
     report = json.dumps(environment_report(device=device), indent=2)
-    (folder / ENVIRONMENT).write_text(report + "\n", encoding="utf-8")
+    _write(folder / ENVIRONMENT, report + "\n")
     return RunPaths(folder=folder, layout=run.layout), notes
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the file whole or not at all, so that a start that is killed leaves the old one."""
+    beside = path.with_name(f".{path.name}.part")
+    beside.write_text(text, encoding="utf-8")
+    os.replace(beside, path)
 
 
 def changed_settings(before: str, after: str) -> list[str]:

@@ -3,7 +3,8 @@
 The order is fixed: the engine's share of the card, samples per prompt, smaller microbatches, the
 allocator, shorter sequences, then what costs time (activations computed again, the optimizer in CPU
 memory), then what changes the method (LoRA, a quantised base). A remedy that this run has already
-taken, or that its settings do not allow, is left out. Imports no torch.
+taken, or that its settings do not allow, is left out; so is what spares the trainer's memory where
+an engine ran out of memory that it does not share with the trainer. Imports no torch.
 """
 
 from __future__ import annotations
@@ -23,18 +24,13 @@ from workings.errors import EngineError, EngineMemoryError, TrainingError, Worki
 
 ALLOCATOR_VARIABLES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 ALLOCATOR_SETTING = "expandable_segments:True"
+ALLOCATOR_REMEDY = (
+    f"{ALLOCATOR_VARIABLES[1]}={ALLOCATOR_SETTING} in the environment: freed memory is used again "
+    "whatever its shape"
+)
 USUAL_SHARE = 0.7
 UNSETTLED_TOKENS = 4096
 """Proposed where memory ran out before batch.microbatch_tokens=auto had become a number."""
-_ON_THE_CARD = re.compile(
-    r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED"
-    r"|No available memory for the cache blocks|NCCL.*out of memory",
-    re.IGNORECASE,
-)
-_IN_THE_MACHINE = re.compile(
-    r"DefaultCPUAllocator: (can't|not enough)|bad_alloc|bad allocation|[Cc]annot allocate memory"
-    r"|cudaHostAlloc"
-)
 _PLACES = (
     ("workings.rollout", "sampling"),
     ("workings.training.step", "training"),
@@ -57,20 +53,6 @@ class Remedy:
         return f"{self.setting}={value} (now {present}): {self.effect}"
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """True where memory of the card or of the machine ran out, whoever noticed."""
-    if isinstance(error, MemoryError | EngineMemoryError):
-        return True
-    if type(error).__name__ == "OutOfMemoryError":
-        return True
-    if isinstance(error, RuntimeError | ValueError):
-        text = str(error)
-        if _ON_THE_CARD.search(text) or _IN_THE_MACHINE.search(text):
-            return True
-    cause = error.__cause__
-    return cause is not None and is_out_of_memory(cause)
-
-
 def explained(error: BaseException, run: RunSection) -> WorkingsError:
     """The same with its remedies: an EngineError where samples are drawn, else a TrainingError.
 
@@ -80,7 +62,12 @@ def explained(error: BaseException, run: RunSection) -> WorkingsError:
     phase, prefix = _phase(run, error.__traceback__)
     place = _place(error.__traceback__)
     wanted = list(
-        remedies(_as_settled(phase, error.__traceback__), environment=os.environ, prefix=prefix)
+        remedies(
+            _as_settled(phase, error.__traceback__),
+            environment=os.environ,
+            prefix=prefix,
+            elsewhere=isinstance(error, EngineMemoryError) and _is_elsewhere(phase),
+        )
     )
     if isinstance(error, EngineMemoryError) and error.hint is not None:
         wanted.insert(0, error.hint)
@@ -93,10 +80,17 @@ def explained(error: BaseException, run: RunSection) -> WorkingsError:
 
 
 def remedies(
-    run: Any, *, environment: Mapping[str, str] | None = None, prefix: str = ""
+    run: Any,
+    *,
+    environment: Mapping[str, str] | None = None,
+    prefix: str = "",
+    elsewhere: bool = False,
 ) -> Iterator[str]:
-    """What to do for a run of one kind, one line each, in order; settings get `prefix`."""
-    for proposal in _proposals(run):
+    """What to do for a run of one kind, one line each, in order; settings get `prefix`.
+
+    `elsewhere` says that the memory is the engine's alone, on a server or a device of its own.
+    """
+    for proposal in _engines_proposals(run) if elsewhere else _proposals(run):
         if isinstance(proposal, str):
             variables = environment or {}
             if not any(ALLOCATOR_SETTING in variables.get(v, "") for v in ALLOCATOR_VARIABLES):
@@ -112,26 +106,31 @@ def _proposals(run: Any) -> Iterator[Remedy | str]:
     engine, sampling = getattr(run, "engine", None), getattr(run, "sampling", None)
     if engine is not None and not on_cpu and engine.name != "server":
         yield from _engine_share(engine)
-    if getattr(run, "num_generations", 0) > 2:
-        yield Remedy(
-            setting="num_generations",
-            value=max(2, run.num_generations // 2),
-            present=run.num_generations,
-            effect="fewer samples at once, in smaller groups",
-        )
+    yield from _fewer_samples(run)
     if batch is not None:
         yield from _smaller_microbatches(batch)
     elif engine is not None:
         yield from _smaller_batches(engine)
     if not on_cpu:
-        yield (
-            f"{ALLOCATOR_VARIABLES[1]}={ALLOCATOR_SETTING} in the environment: freed memory is "
-            "used again whatever its shape"
-        )
+        yield ALLOCATOR_REMEDY
     yield from _shorter_sequences(run, sampling)
     if hasattr(run, "optimizer"):
         yield from _time_for_memory(run)
         yield from _other_methods(model)
+
+
+def _engines_proposals(run: Any) -> Iterator[Remedy | str]:
+    """Remedies for an engine that shares no memory with the trainer."""
+    engine = run.engine
+    on_card = engine.name != "server" and engine.device != "cpu"
+    if on_card:
+        yield from _smaller_cache(engine)
+    yield from _fewer_samples(run)
+    yield from _smaller_batches(engine)
+    if on_card:
+        yield ALLOCATOR_REMEDY
+    if hasattr(run, "sampling"):
+        yield from _shorter_sequences(run, run.sampling)
 
 
 def _engine_share(engine: Any) -> Iterator[Remedy]:
@@ -142,6 +141,10 @@ def _engine_share(engine: Any) -> Iterator[Remedy]:
             present=False,
             effect="the engine's cache is given back while the trainer works",
         )
+    yield from _smaller_cache(engine)
+
+
+def _smaller_cache(engine: Any) -> Iterator[Remedy]:
     share = engine.gpu_memory_utilization
     if share > 0.1:
         lower = USUAL_SHARE if share > USUAL_SHARE else round(0.7 * share, 2)
@@ -150,6 +153,16 @@ def _engine_share(engine: Any) -> Iterator[Remedy]:
             value=lower,
             present=share,
             effect="a smaller key-value cache",
+        )
+
+
+def _fewer_samples(run: Any) -> Iterator[Remedy]:
+    if getattr(run, "num_generations", 0) > 2:
+        yield Remedy(
+            setting="num_generations",
+            value=max(2, run.num_generations // 2),
+            present=run.num_generations,
+            effect="fewer samples at once, in smaller groups",
         )
 
 
@@ -250,6 +263,12 @@ def _other_methods(model: Any) -> Iterator[Remedy]:
             present=model.quantization,
             effect="the frozen base in 4 bits (QLoRA)",
         )
+
+
+def _is_elsewhere(run: Any) -> bool:
+    """Whether the engine's memory is not the trainer's: on a server, or a device of its own."""
+    engine = getattr(run, "engine", None)
+    return engine is not None and (engine.name == "server" or engine.device is not None)
 
 
 def _is_valid(run: Any, remedy: Remedy) -> bool:

@@ -119,6 +119,16 @@ def flat_settings(folder: Path) -> dict[str, object]:
     if (folder / CONFIG).is_file():
         settings |= {k: v for k, v in leaves(read_yaml(folder / CONFIG)) if k not in OF_THE_FOLDER}
     if (folder / ENVIRONMENT).is_file():
-        environment: Any = json.loads((folder / ENVIRONMENT).read_text(encoding="utf-8"))
-        settings["commit"] = (environment.get("git") or {}).get("commit")
+        settings["commit"] = _commit(folder / ENVIRONMENT)
     return settings
+
+
+def _commit(file: Path) -> object:
+    try:
+        environment: Any = json.loads(file.read_bytes())
+        return (environment.get("git") or {}).get("commit")
+    except (OSError, ValueError, AttributeError) as error:
+        raise DataError(
+            f"{file} is no record of a run's environment: {error}",
+            hint="captions take the commit from it; restore it, or remove it to plot without",
+        ) from error

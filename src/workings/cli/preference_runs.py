@@ -15,7 +15,7 @@ from workings.cli.build import (
     set_threads,
     training_prompting,
 )
-from workings.cli.folders import model_card, open_folder
+from workings.cli.folders import model_card, training_folder
 from workings.config.dpo import DPOConfig
 from workings.config.dump import dump_yaml, resolved
 from workings.config.sections import DatasetConfig
@@ -38,16 +38,18 @@ from workings.types import PreferencePair
 def run_dpo(config: DPOConfig, *, resume: str | None = None) -> tuple[TrainResult, Path]:
     """The result of a run on preference pairs, and the folder of its final model."""
     set_threads(config.num_threads)
-    paths, notes = open_folder(config, resume=resume)
     known = config.max_steps if config.max_seconds is None else None
-    recorder = build_recorder(
-        config.tracking,
-        paths.folder,
-        name=config.kind,
-        total_steps=known or 0,
-        settings=resolved(config),
-    )
-    with recorder, stop_on_signals() as stop:
+    with (
+        training_folder(config, resume=resume) as (paths, notes),
+        build_recorder(
+            config.tracking,
+            paths.folder,
+            name=config.kind,
+            total_steps=known or 0,
+            settings=resolved(config),
+        ) as recorder,
+        stop_on_signals() as stop,
+    ):
         for note in notes:
             recorder.warn(note)
         policy = build_policy(

@@ -25,7 +25,7 @@ from workings.cli.build import (
 from workings.cli.engines import build_engine
 from workings.cli.evaluation.before_after import before_and_after
 from workings.cli.evaluation.validation import Measuring, build_evaluator
-from workings.cli.folders import model_card, open_folder
+from workings.cli.folders import model_card, training_folder
 from workings.config.dump import dump_yaml, resolved
 from workings.config.grpo import GRPOConfig
 from workings.config.kinds import SamplingRun, TrainingRun
@@ -94,15 +94,18 @@ def run_sft(config: SFTConfig, *, resume: str | None = None) -> tuple[TrainResul
 @contextmanager
 def open_parts(config: TrainingRun, *, resume: str | None, total_steps: int) -> Iterator[Parts]:
     """The parts of a run, closed whatever happens."""
-    paths, notes = open_folder(config, resume=resume)
-    recorder = build_recorder(
-        config.tracking,
-        paths.folder,
-        name=config.kind,
-        total_steps=total_steps,
-        settings=resolved(config),
-    )
-    with recorder, build_grader(config.grader) as grader, stop_on_signals() as stop:
+    with (
+        training_folder(config, resume=resume) as (paths, notes),
+        build_recorder(
+            config.tracking,
+            paths.folder,
+            name=config.kind,
+            total_steps=total_steps,
+            settings=resolved(config),
+        ) as recorder,
+        build_grader(config.grader) as grader,
+        stop_on_signals() as stop,
+    ):
         for note in notes:
             recorder.warn(note)
         policy = build_policy(

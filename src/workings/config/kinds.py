@@ -36,3 +36,5 @@ TrainingRun = SFTConfig | GRPOConfig | ExpertIterationConfig
 """Runs that change a model and measure it by grading what it samples."""
 SamplingRun = GRPOConfig | ExpertIterationConfig
 """Runs that train on what their own model samples."""
+RecordedRun = TrainingRun | DPOConfig | EvalConfig
+"""Runs that keep their settings and metrics in a folder."""

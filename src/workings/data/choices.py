@@ -78,12 +78,17 @@ def labels_in(question: str) -> str:
     >>> labels_in("2+2?\\n\\nA) 3\\nB) 4"), labels_in("2+2?\\n1) 3\\n2) 4"), labels_in("2+2?")
     ('AB', '12', '')
     """
-    found = "".join(_LABELLED_LINE.findall(question))
-    for labels in (ascii_uppercase, digits[1:]):
-        last = found[max(found.rfind(labels[0]), 0) :]  # a question may number its premises
-        if len(last) > 1 and last == labels[: len(last)]:
-            return last
-    return ""
+    return "".join(match[1] for match in _choice_lines(question))
+
+
+def stem_of(question: str) -> str:
+    """The question without the choices that `labels_in` sees in it; "" where it sees none.
+
+    >>> stem_of("2+2?\\n\\nA) 3\\nB) 4"), stem_of("2+2?")
+    ('2+2?', '')
+    """
+    lines = _choice_lines(question)
+    return question[: lines[0].start()].rstrip() if lines else ""
 
 
 def letter_of(
@@ -149,6 +154,18 @@ def placed_among(right: str, wrong: Sequence[str], *, question: str) -> tuple[tu
     digest = hashlib.blake2b(question.encode(), digest_size=8, person=b"choices").digest()
     place = int.from_bytes(digest, "big") % (len(wrong) + 1)
     return (*wrong[:place], right, *wrong[place:]), ascii_uppercase[place]
+
+
+def _choice_lines(question: str) -> list[re.Match[str]]:
+    """The beginnings of the lines that list the choices: A, B, ... or 1, 2, ... to the end."""
+    found = list(_LABELLED_LINE.finditer(question))
+    written = "".join(match[1] for match in found)
+    for labels in (ascii_uppercase, digits[1:]):
+        first = max(written.rfind(labels[0]), 0)  # a question may number its premises
+        last = written[first:]
+        if len(last) > 1 and last == labels[: len(last)]:
+            return found[first:]
+    return []
 
 
 def _split_line(text: str) -> tuple[str, ...]:

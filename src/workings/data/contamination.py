@@ -9,6 +9,10 @@ Three kinds of overlap, the strongest is reported:
     ngram   a run of n words (13 unless set otherwise) of the benchmark's question stands in the
             training text
 
+A question of multiple choice is compared with its choices below it, as `choices.with_options`
+writes them. Where only one side has choices, the two are the same (`exact`) if they are without
+them, and have at least `min_words` words: "Which of these is true?" is many questions.
+
 A question of fewer than `min_words` words ("Compute sin 60") is only compared as a whole, since its
 few words occur in many others. `share` says how much of the benchmark's question was found: its
 distinct n-grams that occur in the training text over all of them. A low share is often a common
@@ -28,6 +32,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from workings.data.choices import stem_of, with_options
 from workings.data.preparation.questions import question_key
 from workings.errors import ConfigError, DataError
 
@@ -115,6 +120,7 @@ class ContaminationIndex:
         self._names: list[tuple[str, str]] = []
         self._num_grams: list[int] = []
         self._exact: dict[bytes, list[int]] = defaultdict(list)
+        self._stems: dict[bytes, list[int]] = defaultdict(list)
         # Length of a run in words to the runs, and to the questions that hold each.
         self._runs: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for benchmark in benchmarks:
@@ -125,6 +131,9 @@ class ContaminationIndex:
         number = len(self._names)
         self._names.append((benchmark, question_id))
         self._exact[question_key(question)].append(number)
+        stem = stem_of(question)
+        if self._is_telling(stem):
+            self._stems[question_key(stem)].append(number)
         words = words_of(question)
         length = min(len(words), self.rule.n)
         grams: set[str] = set()
@@ -134,16 +143,20 @@ class ContaminationIndex:
             self._runs[length][gram].append(number)
         self._num_grams.append(len(grams))
 
-    def look_up(self, question: str, *, more: str = "") -> list[Overlap]:
+    def look_up(
+        self, question: str, *, options: Sequence[str] = (), more: str = ""
+    ) -> list[Overlap]:
         """Every question of a benchmark that overlaps with the training row, strongest kind only.
 
         Args:
             question: compared in all three ways.
+            options: the choices that the row offers beside its question.
             more: the rest of the row's text, such as its response; looked through for runs.
         """
-        kinds: dict[int, Kind] = dict.fromkeys(self._exact.get(question_key(question), ()), "exact")
+        asked = with_options(question, options) if options else question
+        kinds: dict[int, Kind] = dict.fromkeys(self._same(question, asked), "exact")
         found: Counter[int] = Counter()
-        texts = [words_of(text) for text in (question, more) if text]
+        texts = [words_of(text) for text in (asked, more) if text]
         for length, runs in self._runs.items():
             seen: set[str] = set()
             for words in texts:
@@ -159,6 +172,19 @@ class ContaminationIndex:
         return [
             self._overlap(number, kind, found[number]) for number, kind in sorted(kinds.items())
         ]
+
+    def _same(self, question: str, asked: str) -> Iterator[int]:
+        """The questions that are the row's own, with its choices (`asked`) or without."""
+        for text in dict.fromkeys((asked, question)):
+            yield from self._exact.get(question_key(text), ())
+        stem = stem_of(asked)
+        if not stem:
+            yield from self._stems.get(question_key(question), ())
+        elif self._is_telling(stem):
+            yield from self._exact.get(question_key(stem), ())
+
+    def _is_telling(self, stem: str) -> bool:
+        return len(words_of(stem)) >= self.rule.min_words
 
     def _overlap(self, number: int, kind: Kind, count: int) -> Overlap:
         benchmark, question_id = self._names[number]

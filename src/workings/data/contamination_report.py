@@ -39,14 +39,16 @@ class ContaminationReport:
             for benchmark in index.benchmarks
         }
 
-    def add(self, row_id: str, question: str | None, *, more: str = "") -> list[Overlap]:
+    def add(
+        self, row_id: str, question: str | None, *, options: Sequence[str] = (), more: str = ""
+    ) -> list[Overlap]:
         """Look a training row up, count it, and give what was found."""
         self.num_rows += 1
         if question is None:
             self.num_without_question += 1
             if not more:
                 return []
-        overlaps = self._index.look_up(question or "", more=more)
+        overlaps = self._index.look_up(question or "", options=options, more=more)
         self.num_overlapping += bool(overlaps)
         strongest: dict[str, Overlap] = {}
         for overlap in overlaps:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 
@@ -39,6 +40,8 @@ def reduce_gold(value: object, *, worked: bool = False) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
+        if not math.isfinite(value):
+            raise DataError(f"the value is {value}; expected a finite number")
         return str(int(value)) if value.is_integer() else str(value)
     if isinstance(value, str):
         return _reduce_text(value, worked)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -63,12 +64,14 @@ def row_ids(table: Table, column: str | None) -> list[str]:
 
 
 def text_or_none(row: Mapping[str, object], mapping: Mapping[str, str], role: str) -> str | None:
-    """The value of an optional role as text; None where it is absent, null or blank."""
+    """The value of an optional role as text; None where it is absent, null, NaN or blank."""
     value = value_at(row, mapping[role]) if role in mapping else None
     if value is None:
         return None
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
+    if isinstance(value, float):
+        if math.isnan(value):  # what pandas makes of null in a column of numbers
+            return None
+        value = int(value) if value.is_integer() else value
     return str(value).strip() or None
 
 

@@ -1,4 +1,4 @@
-"""The question of one training row in any known schema, and the rest of its text."""
+"""The question of one training row in any known schema, its choices, and the rest of its text."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from workings.data import schemas
+from workings.data.choices import options_of
 from workings.data.conversations import as_messages, question_of
 from workings.data.schemas import value_at
 from workings.errors import DataError
@@ -46,6 +47,18 @@ def training_text(row: Mapping[str, object], *, column: str | None = None) -> Tr
                 rest += replies
     rest += [text for name in REST for text in _texts(row.get(name))]
     return TrainingText(question, "\n".join(rest))
+
+
+def choices_offered(row: Mapping[str, object]) -> tuple[str, ...]:
+    """The choices that the row has in a column of a usual name; empty where it has none.
+
+    DataError where what stands there cannot be read as choices.
+
+    >>> choices_offered({"problem": "2+2?", "choices": ["3", "4"]}), choices_offered({"text": "x"})
+    (('3', '4'), ())
+    """
+    values = (value_at(row, name) for name in schemas.OPTIONS.columns)
+    return options_of(next((value for value in values if value is not None), None))
 
 
 def _question(value: object) -> str | None:

@@ -7,7 +7,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from workings.errors import DataError
-from workings.evaluation.compare import compare_by_problem, holm, read_marks
+from workings.evaluation.compare import (
+    Answers,
+    compare_by_problem,
+    holm,
+    read_answers,
+    refuse_other_problems,
+)
 from workings.evaluation.metrics import Estimate, PairedDifference, estimate, pool_by_problem
 from workings.evaluation.stored_evaluations import StoredEvaluation
 
@@ -78,10 +84,10 @@ def compare_sides(
         first = _read(reference, dataset)
         for side in others:
             second = _read(side, dataset)
+            names = (reference.label, side.label)
             try:
-                difference = compare_by_problem(
-                    first.shares, second.shares, names=(reference.label, side.label)
-                )
+                refuse_other_problems(first.answers, second.answers, names=names)
+                difference = compare_by_problem(first.shares, second.shares, names=names)
             except DataError as error:
                 raise DataError(f"{dataset}: {error.message}", hint=error.hint) from error
             comparisons.append(
@@ -105,8 +111,16 @@ def compare_sides(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pooled:
-    """A side on one data set: {problem: share right}, its mean, and the mean of every seed."""
+    """A side on one data set.
 
+    Attributes:
+        answers: of its first evaluation; the others are on the same problems.
+        shares: {problem: share right} of all together.
+        accuracy: their mean.
+        seeds: the mean of every evaluation.
+    """
+
+    answers: Answers
     shares: Mapping[str, float]
     accuracy: Estimate
     seeds: tuple[float, ...]
@@ -114,19 +128,24 @@ class _Pooled:
 
 def _read(side: Side, dataset: str) -> _Pooled:
     """What the evaluations of a side say together; they need the same problems."""
-    marks = [read_marks(one.data_sets[dataset]) for one in side.evaluations]
-    runs = [{name: sum(right) / len(right) for name, right in one.items()} for one in marks]
-    for evaluation, run in zip(side.evaluations[1:], runs[1:], strict=True):
+    answers = [
+        read_answers(one.data_sets[dataset], data_set=dataset if one.by_row else None)
+        for one in side.evaluations
+    ]
+    runs = [one.shares for one in answers]
+    for place, evaluation in enumerate(side.evaluations[1:], start=1):
         names = (str(side.evaluations[0].path), str(evaluation.path))
         try:
-            compare_by_problem(runs[0], run, names=names)
+            refuse_other_problems(answers[0], answers[place], names=names)
+            compare_by_problem(runs[0], runs[place], names=names)
         except DataError as error:
             raise DataError(
                 f"{dataset}: {side.label} cannot be pooled: {error.message}", hint=error.hint
             ) from error
     shares = pool_by_problem(runs)
-    num_samples = sum(max(map(len, one.values())) for one in marks)
+    num_samples = sum(max(map(len, one.marks.values())) for one in answers)
     return _Pooled(
+        answers=answers[0],
         shares=shares,
         accuracy=estimate(list(shares.values()), num_samples=num_samples),
         seeds=tuple(sum(run.values()) / len(run) for run in runs),

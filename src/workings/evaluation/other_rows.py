@@ -7,6 +7,19 @@ from typing import Any
 
 from workings.errors import DataError
 
+NO_DATA_SET = "unknown"
+"""What rows are counted under that name no data set, where others of their file do."""
+
+
+def data_set_of(row: Mapping[str, Any]) -> str | None:
+    """The data set that a row of a file of several says it is of; None where it says nothing.
+
+    >>> data_set_of({"dataset": "gsm8k"}), data_set_of({"data_source": "aime"}), data_set_of({})
+    ('gsm8k', 'aime', None)
+    """
+    name = row.get("dataset") or row.get("data_source")
+    return None if name is None else str(name)
+
 
 def as_result_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of results.jsonl as it is, one of a flat results file by the same names.
@@ -20,10 +33,13 @@ def as_result_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {new: row.get(old) for old, new in _FLAT.items()} | rest
 
 
-def artefact_rows(content: Mapping[str, Any], *, where: str) -> list[dict[str, Any]]:
+def artefact_rows(
+    content: Mapping[str, Any], *, where: str, own_ids: bool = False
+) -> list[dict[str, Any]]:
     """The rows of a whole-run file; DataError where it is something else.
 
-    Ids are those of the problems, with the data set before them where the file has several.
+    Where the file has several data sets, ids have theirs before them. With `own_ids` they are those
+    of the problems, and every row says its "dataset".
     """
     results = content.get("results")
     if not isinstance(results, list) or "metadata" not in content:
@@ -31,7 +47,7 @@ def artefact_rows(content: Mapping[str, Any], *, where: str) -> list[dict[str, A
             f"{where} is no evaluation: expected an object with metadata and results",
             hint="workings eval artefact=eval_runs writes one",
         )
-    several = len({row.get("dataset") for row in results}) > 1
+    several = not own_ids and len({row.get("dataset") for row in results}) > 1
     return [
         {
             "prompt": row["question"],
@@ -45,6 +61,7 @@ def artefact_rows(content: Mapping[str, Any], *, where: str) -> list[dict[str, A
             "correct": row["correct"],
             "extracted": row["r1_format_extracted"],
         }
+        | ({"dataset": row.get("dataset")} if own_ids else {})
         for row in results
     ]
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
 from workings.errors import DataError, unknown_name
 from workings.evaluation.metrics import Estimate, estimate
-from workings.evaluation.reports import RESULTS_FILE
+from workings.evaluation.reports import RESULTS_FILE, read_results
 from workings.tracking.jsonl import read_metrics
 
 EVALUATED = "eval"
@@ -21,7 +21,8 @@ class Series:
     """A metric over steps; `lows` and `highs` are empty where no interval is known.
 
     `num_problems` is what each interval runs over, 0 where it is not known; `num_runs` how many
-    runs the values are a mean of.
+    runs the values are a mean of; `num_not_finite` how many values were left out, because they are
+    NaN or infinite.
     """
 
     steps: tuple[int, ...]
@@ -30,10 +31,11 @@ class Series:
     highs: tuple[float, ...] = ()
     num_problems: int = 0
     num_runs: int = 1
+    num_not_finite: int = 0
 
 
 def read_series(path: Path, metric: str) -> Series:
-    """The named metric of a metrics file.
+    """The named metric of a metrics file, every value as it was recorded, NaN among them.
 
     Its interval is NAME_low and NAME_high where they were recorded; for rewards and format rates
     of an evaluation that stored its samples beside the file it is computed from those.
@@ -66,6 +68,24 @@ def read_series(path: Path, metric: str) -> Series:
     )
 
 
+def finite_of(series: Series) -> Series:
+    """The series without values that are NaN or infinite, which it counts.
+
+    >>> some = finite_of(Series(steps=(1, 2, 3), values=(0.5, float("nan"), 1.0)))
+    >>> some.steps, some.values, some.num_not_finite
+    ((1, 3), (0.5, 1.0), 1)
+    """
+    kept = [place for place, value in enumerate(series.values) if math.isfinite(value)]
+    return replace(
+        series,
+        steps=tuple(series.steps[place] for place in kept),
+        values=tuple(series.values[place] for place in kept),
+        lows=tuple(series.lows[place] for place in kept) if series.lows else (),
+        highs=tuple(series.highs[place] for place in kept) if series.highs else (),
+        num_not_finite=series.num_not_finite + len(series.values) - len(kept),
+    )
+
+
 def mean_of(series: Sequence[Series]) -> Series:
     """The mean over runs that differ in their seed alone, from the lowest run to the highest.
 
@@ -87,6 +107,7 @@ def mean_of(series: Sequence[Series]) -> Series:
         lows=tuple(map(min, columns)),
         highs=tuple(map(max, columns)),
         num_runs=len(series),
+        num_not_finite=sum(one.num_not_finite for one in series),
     )
 
 
@@ -115,12 +136,10 @@ def _stored_estimate(run: Path, step: int, metric: str) -> Estimate | None:
     if len(files) != 1:
         return None
     by_problem: dict[str, list[float]] = {}
-    with files[0].open(encoding="utf-8") as lines:
-        for line in lines:
-            row = json.loads(line)
-            value = (row.get("metrics") or {}).get(parts[-1])
-            if value is not None:
-                by_problem.setdefault(str(row.get("id")), []).append(float(value))
+    for row in read_results(files[0]):
+        value = (row.get("metrics") or {}).get(parts[-1])
+        if value is not None:
+            by_problem.setdefault(str(row.get("id")), []).append(float(value))
     shares = [fmean(values) for values in by_problem.values()]
     if not shares or min(shares) < 0 or max(shares) > 1:
         return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workings.evaluation.metrics import Estimate
-from workings.evaluation.plot_series import Series, mean_of, moving_mean, read_series
+from workings.evaluation.plot_series import Series, finite_of, mean_of, moving_mean, read_series
 from workings.evaluation.plot_style import (
     BLUE,
     COLOURS,
@@ -36,14 +36,17 @@ UNITS = {
     "avg_response_length": "tokens",
     "token_entropy": "nats per token",
     "avg_token_entropy": "nats per token",
-    "loss": "nats per token",
     "kl": "nats per token",
     "step_time": "seconds",
     "timing": "seconds",
     "tokens_per_sec": "tokens per second",
     "peak_memory_gb": "GB",
 }
-"""Units by the part of a metric's name; shares and rewards have none."""
+"""Units by the part of a metric's name; shares and rewards have none.
+
+A loss has none either: SFT's is in nats per token or per row, and those of DPO and GRPO are
+neither, under the same name.
+"""
 
 
 @style()
@@ -60,11 +63,12 @@ def plot_curves(
 
     A label stands for one metrics.jsonl, or for those of several seeds, whose mean is drawn with a
     band from the lowest to the highest. `smoothing` is the window of a centred moving mean; the raw
-    values stay visible behind it.
+    values stay visible behind it. Values that are not finite are left out and counted in the
+    caption.
     """
     figure, (axes,) = new_figure(width=6.4, height=4.0)
     every = {
-        label: mean_of([read_series(file, metric) for file in _files(files)])
+        label: mean_of([finite_of(read_series(file, metric)) for file in _files(files)])
         for label, files in runs.items()
     }
     for index, (label, series) in enumerate(every.items()):
@@ -83,6 +87,7 @@ def plot_curves(
     caption += _bands(list(every.values()))
     if smoothing > 1:
         caption += f" Lines are centred means over {smoothing} steps; thin lines are raw values."
+    caption += left_out(sum(one.num_not_finite for one in every.values()))
     return save_figure(figure, output, caption=caption, settings=settings or {})
 
 
@@ -113,7 +118,9 @@ def plot_quickstart(
     num_problems = next(iter(stages.values())).num_problems
     left.set_title(f"Held-out accuracy, {num_problems} problems")
 
-    _draw_training(right, metrics_file, reward_metric, validation_metric, smoothing)
+    num_not_finite = _draw_training(
+        right, metrics_file, reward_metric, validation_metric, smoothing
+    )
     if title:
         figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     caption = (
@@ -123,7 +130,8 @@ def plot_quickstart(
     )
     if validation_metric:
         caption += f" and accuracy on the validation split ({validation_metric}, 95 % intervals)"
-    return save_figure(figure, output, caption=caption + ".", settings=settings or {})
+    caption += "." + left_out(num_not_finite)
+    return save_figure(figure, output, caption=caption, settings=settings or {})
 
 
 def metric_label(metric: str) -> str:
@@ -142,6 +150,14 @@ def metric_label(metric: str) -> str:
     notes = ", ".join(note for note in (data_set, unit) if note)
     label = name[:1].upper() + name[1:]
     return f"{label} ({notes})" if notes else label
+
+
+def left_out(num_not_finite: int) -> str:
+    """A sentence on values that are not drawn; nothing where all are."""
+    if num_not_finite == 0:
+        return ""
+    values = "value is" if num_not_finite == 1 else "values are"
+    return f" {num_not_finite} {values} NaN or infinite and not drawn."
 
 
 def _draw_curve(axes: Axes, series: Series, *, label: str, index: int, smoothing: int) -> None:
@@ -180,13 +196,16 @@ def _draw_training(
     reward_metric: str,
     validation_metric: str | None,
     smoothing: int,
-) -> None:
-    reward = read_series(metrics_file, reward_metric)
+) -> int:
+    """The number of values that are not finite and so not drawn."""
+    reward = finite_of(read_series(metrics_file, reward_metric))
+    num_not_finite = reward.num_not_finite
     axes.plot(reward.steps, reward.values, color=BLUE, alpha=0.35, linewidth=0.9)
     smooth = moving_mean(reward.values, smoothing)
     axes.plot(reward.steps, smooth, color=BLUE, linewidth=2.2, label="sampled reward, training")
     if validation_metric is not None:
-        points = read_series(metrics_file, validation_metric)
+        points = finite_of(read_series(metrics_file, validation_metric))
+        num_not_finite += points.num_not_finite
         spread = None
         if points.lows:
             below = [v - low for v, low in zip(points.values, points.lows, strict=True)]
@@ -209,6 +228,7 @@ def _draw_training(
     axes.set_ylabel("Mean reward, accuracy")
     _whole_steps(axes)
     legend_below(axes, columns=2, drop=-0.17)
+    return num_not_finite
 
 
 def _whole_steps(axes: Axes) -> None:

@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 
 from workings.errors import DataError
-from workings.evaluation.compare import compare_by_problem, read_marks
+from workings.evaluation.compare import compare_by_problem, read_answers, refuse_other_problems
 from workings.evaluation.metrics import Estimate, PairedDifference, estimate
 from workings.evaluation.plot_style import INK, new_figure, save_figure, style
 from workings.evaluation.plots_bars import bars_width, draw_bar_groups, intervals_note, legend_below
 from workings.evaluation.reports import RESULTS_FILE
+from workings.evaluation.stored_evaluations import STEP_FOLDER
 
 BEFORE, AFTER = "step 0", "final"
 
@@ -43,22 +43,25 @@ def read_before_after(run: Path) -> dict[str, BeforeAfter]:
     steps = sorted((run / "eval").glob("step_*"))
     by_set: dict[str, dict[int, Path]] = {}
     for folder in steps:
+        step = STEP_FOLDER.fullmatch(folder.name)
+        if step is None:
+            continue
         for file in sorted(folder.glob(f"*/{RESULTS_FILE}")):
-            by_set.setdefault(file.parent.name, {})[int(folder.name.removeprefix("step_"))] = file
+            by_set.setdefault(file.parent.name, {})[int(step[1])] = file
     found = {}
     for name, files in by_set.items():
         first, last = min(files), max(files)
         if first == last:
             continue
-        marks = [read_marks(files[step]) for step in (first, last)]
-        shares = [{key: fmean(right) for key, right in one.items()} for one in marks]
-        samples = [max(map(len, one.values())) for one in marks]
+        answers = [read_answers(files[step]) for step in (first, last)]
+        names = (f"step {first}", f"step {last}")
+        refuse_other_problems(answers[0], answers[1], names=names)
+        shares = [one.shares for one in answers]
+        samples = [max(map(len, one.marks.values())) for one in answers]
         found[name] = BeforeAfter(
             before=estimate(list(shares[0].values()), num_samples=samples[0]),
             after=estimate(list(shares[1].values()), num_samples=samples[1]),
-            difference=compare_by_problem(
-                shares[0], shares[1], names=(f"step {first}", f"step {last}")
-            ),
+            difference=compare_by_problem(shares[0], shares[1], names=names),
             first_step=first,
             last_step=last,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from workings.evaluation.plot_style import (
     save_figure,
     style,
 )
-from workings.evaluation.plots import metric_label
+from workings.evaluation.plots import left_out, metric_label
 
 Point = tuple[float, float | None, float | None]
 """A value, and the ends of its interval or None."""
@@ -59,4 +60,6 @@ def plot_points(
     has_intervals = any(low is not None for some in points.values() for _, low, _ in some)
     caption = f"{metric_label(metric)} ({metric}) at the end; {', '.join(names)}. "
     caption += "Whiskers are 95 % intervals." if has_intervals else "No interval is known."
+    values = [value for some in points.values() for value, _, _ in some]
+    caption += left_out(sum(not math.isfinite(value) for value in values))
     return save_figure(figure, output, caption=caption, settings=settings or {})

@@ -20,7 +20,12 @@ from workings.evaluation.breakdowns import (
     shares,
     subject_average,
 )
-from workings.evaluation.other_rows import artefact_rows, as_result_row
+from workings.evaluation.other_rows import (
+    NO_DATA_SET,
+    artefact_rows,
+    as_result_row,
+    data_set_of,
+)
 from workings.evaluation.result import EvaluationResult
 from workings.evaluation.sample_metrics import answer_reward, format_reward, is_right, usable_groups
 from workings.types import Rollout, RolloutGroup
@@ -131,12 +136,36 @@ def read_results(path: Path) -> list[dict[str, Any]]:
     """The rows in `path`, a results.jsonl or the folder that holds one.
 
     The rows of an `eval_runs` file (.json) and of a flat results file have the same fields here.
+    Where rows are of several data sets, ids have theirs before them.
     """
+    rows = _read_rows(path)
+    names = [data_set_of(row) or NO_DATA_SET for row in rows]
+    if len(set(names)) < 2:
+        return rows
+    return [
+        {**row, "id": f"{name}/{row['id']}"} if "id" in row else row
+        for name, row in zip(names, rows, strict=True)
+    ]
+
+
+def read_by_data_set(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """{data set: its rows} of such a file; "" stands for the one of a file that names none."""
+    rows = _read_rows(path)
+    names = [data_set_of(row) for row in rows]
+    unnamed = NO_DATA_SET if any(names) else ""
+    by_set: dict[str, list[dict[str, Any]]] = {}
+    for name, row in zip(names, rows, strict=True):
+        by_set.setdefault(name or unnamed, []).append(row)
+    return by_set
+
+
+def _read_rows(path: Path) -> list[dict[str, Any]]:
     file = path / RESULTS_FILE if path.is_dir() else path
     if not file.is_file():
         raise DataError(f"no evaluation results at {file}", hint="workings eval writes them")
     if file.suffix == ".json":
-        return artefact_rows(_parse(file, file.read_text(encoding="utf-8")), where=str(file))
+        content = _parse(file, file.read_text(encoding="utf-8"))
+        return artefact_rows(content, where=str(file), own_ids=True)
     with file.open(encoding="utf-8") as lines:
         return [
             as_result_row(_parse(file, line, number))

@@ -215,7 +215,5 @@ def _number(path: Path) -> re.Match[str] | None:
 def _read(path: Path) -> list[RolloutGroup]:
     try:
         return read_groups(path)
-    except (OSError, ValueError) as error:  # pyarrow's errors are of both kinds
-        raise DataError(
-            f"{path} cannot be read: {error}", hint="remove it; --resume samples it again"
-        ) from error
+    except DataError as error:
+        raise DataError(error.message, hint="remove it; --resume samples it again") from error

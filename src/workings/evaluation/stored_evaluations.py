@@ -3,6 +3,7 @@
 eval run        NAME/DATASET/results.jsonl
 training run    NAME/eval/step_000100/DATASET/results.jsonl
 one data set    DATASET/results.jsonl, or that file itself
+several         a whole-run file, or a flat results file, whose rows say which one they are of
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from typing import Any
 
 from workings.config.trees import leaves
 from workings.errors import DataError
-from workings.evaluation.reports import RESULTS_FILE, SUMMARY_FILE, read_summary
+from workings.evaluation.reports import (
+    RESULTS_FILE,
+    SUMMARY_FILE,
+    read_by_data_set,
+    read_summary,
+)
 
 IN_A_RUN = "eval"
 STEP_FOLDER = re.compile(r"step_(\d+)")
@@ -31,11 +37,13 @@ class StoredEvaluation:
         path: the folder that was named.
         step: of the training run that it belongs to, None outside of one.
         data_sets: name to the file with its rows.
+        by_row: the rows say their data set, and one file may be that of several.
     """
 
     path: Path
     step: int | None
     data_sets: Mapping[str, Path]
+    by_row: bool = False
 
 
 def find_evaluation(path: Path, *, step: int | None = None) -> StoredEvaluation | None:
@@ -44,12 +52,12 @@ def find_evaluation(path: Path, *, step: int | None = None) -> StoredEvaluation 
     None where there are no results. DataError where nothing is at `path`, or not that step.
     """
     if path.is_file():
-        return StoredEvaluation(path=path, step=None, data_sets={path.parent.name: path})
+        return _in_file(path, path)
     if not path.is_dir():
         raise DataError(f"no folder {path}", hint="workings eval writes runs/NAME")
     own = path / RESULTS_FILE
     if own.is_file():
-        return StoredEvaluation(path=path, step=None, data_sets={path.resolve().name: own})
+        return _in_file(path, own)
     steps = _steps(path / IN_A_RUN)
     if steps:
         chosen = max(steps) if step is None else step
@@ -78,6 +86,14 @@ def differing_settings(first: Path, second: Path) -> list[str]:
         for name in names
         if sides[0].get(name) != sides[1].get(name)
     ]
+
+
+def _in_file(path: Path, file: Path) -> StoredEvaluation:
+    """What one file holds; its data set is called by its folder where the rows name none."""
+    own = file.name == RESULTS_FILE and (file.parent / SUMMARY_FILE).is_file()
+    names = [] if own else [name for name in read_by_data_set(file) if name]
+    found = dict.fromkeys(names, file) or {file.resolve().parent.name: file}
+    return StoredEvaluation(path=path, step=None, data_sets=found, by_row=bool(names))
 
 
 def _steps(folder: Path) -> dict[int, Path]:

@@ -17,18 +17,19 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from workings.config.compose import Composer
-from workings.config.dump import dump_yaml
 from workings.config.kinds import AnyRun
 from workings.errors import ConfigError, DataError, WorkingsError
+from workings.evaluation.reports import SUMMARY_FILE
 from workings.launch.sweep_axes import Grid, run_names
+from workings.launch.sweep_settings import CONFIG, PHASES, refuse_other_settings, settings_of
 from workings.tracking.jsonl import FILE_NAME
 
-SWEEP_FILE, LOGS, CONFIG = "sweep.json", "logs", "config.yaml"
+SWEEP_FILE, LOGS = "sweep.json", "logs"
 KINDS = ("sft", "dpo", "grpo", "expert-iteration", "pipeline", "eval")
 ALREADY_FINISHED = 3
 """The exit code of a resumed run that has nothing left to do."""
@@ -49,6 +50,7 @@ class SweepRun:
             (also where the sweep was killed meanwhile), or "waiting".
         error: what it said of its failure; empty elsewhere.
         seconds: wall-clock time of its last start.
+        settings: {dotted path: value} of all that it is made with; empty where not known.
     """
 
     name: str
@@ -57,12 +59,19 @@ class SweepRun:
     status: Status = "waiting"
     error: str = ""
     seconds: float = 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def metrics_file(self) -> Path:
         """Its metrics; of a pipeline those of its last phase."""
-        places = [self.folder / FILE_NAME, *(self.folder / p / FILE_NAME for p in ("grpo", "sft"))]
+        phases = (self.folder / phase / FILE_NAME for phase in reversed(PHASES))
+        places = [self.folder / FILE_NAME, *phases]
         return next((place for place in places if place.is_file()), places[0])
+
+    @property
+    def has_results(self) -> bool:
+        """Whether anything was recorded or measured in its folder."""
+        return self.metrics_file.is_file() or any(self.folder.rglob(SUMMARY_FILE))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +103,7 @@ class Sweep:
         if self.kind == "pipeline":
             place = [
                 f"{phase}.{setting}"
-                for phase in ("sft", "grpo")
+                for phase in PHASES
                 for setting in (f"output_dir={run.folder}", f"name={phase}")
             ]
         else:
@@ -138,7 +147,7 @@ def plan_sweep(composer: Composer, grid: Grid, *, folder: Path) -> Sweep:
     """The sweep, with every run's configuration checked and what is on disk taken into account.
 
     `composer` has read the files after -c. ConfigError names the run whose settings are wrong, or
-    a finished one whose settings changed.
+    one with results whose settings changed.
     """
     check_kind(composer.kind)
     before = _stored_runs(folder)
@@ -157,9 +166,12 @@ def plan_sweep(composer: Composer, grid: Grid, *, folder: Path) -> Sweep:
     checked = []
     for run in runs:
         composed = _composed(composer, sweep, run)
+        run = replace(run, settings=settings_of(composed))
         stored = before.get(run.name)
+        if run.has_results:
+            was = {} if stored is None else stored.settings
+            refuse_other_settings(run.folder, composed, stored=was)
         if stored is not None and run.metrics_file.is_file():
-            _refuse_changed(run, composed)
             run = replace(run, status=stored.status, error=stored.error, seconds=stored.seconds)
         checked.append(run)
     return replace(sweep, runs=tuple(checked))
@@ -232,7 +244,8 @@ def write_sweep(sweep: Sweep, *, results: Mapping[str, Any] | None = None) -> Pa
     path = sweep.folder / SWEEP_FILE
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{SWEEP_FILE}.new")
-    beside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
+    beside.write_text(text + "\n", encoding="utf-8")
     beside.replace(path)
     return path
 
@@ -250,6 +263,7 @@ def read_sweep_runs(folder: Path) -> list[SweepRun]:
                 status=row["status"],
                 error=row["error"],
                 seconds=row["seconds"],
+                settings=row.get("settings", {}),
             )
             for row in content["runs"]
         ]
@@ -292,24 +306,8 @@ def _composed(composer: Composer, sweep: Sweep, run: SweepRun) -> AnyRun:
         raise ConfigError(f"{run.name}: {error.message}", hint=error.hint) from error
 
 
-def _refuse_changed(run: SweepRun, composed: AnyRun) -> None:
-    """A run that is there must have the settings that the sweep gives it now."""
-    stored = run.folder / CONFIG
-    if not stored.is_file():
-        return  # a pipeline's phases compare their own settings when they are resumed
-    before, after = (
-        text.splitlines() for text in (stored.read_text(encoding="utf-8"), dump_yaml(composed))
-    )
-    if before != after:
-        changed = [line.strip() for line in after if line not in before][:3]
-        raise ConfigError(
-            f"{run.folder} was run with other settings; now: {', '.join(changed) or 'fewer'}",
-            hint="give this sweep another name, or move that folder away",
-        )
-
-
 def _was_started(folder: Path) -> bool:
-    return any((place / CONFIG).is_file() for place in (folder, folder / "sft", folder / "grpo"))
+    return any((place / CONFIG).is_file() for place in (folder, *(folder / p for p in PHASES)))
 
 
 def _status(code: int) -> Status:

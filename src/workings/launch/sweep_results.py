@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from workings.evaluation.plots import plot_curves
 from workings.evaluation.plots_points import plot_points
 from workings.evaluation.tables import text_table
 from workings.launch.sweep import Sweep, SweepRun
+from workings.tracking.json_values import json_value
 from workings.tracking.jsonl import read_metrics
 
 HEADLINES = ("accuracy", "reward", "rewards/accuracies", "loss")
@@ -30,7 +32,8 @@ class Result:
         name, values: of the run.
         value, low, high: at `step`, the last one; low and high are None where no interval is
             known.
-        best, best_step: over all steps. It is chosen among several and therefore flatters.
+        best, best_step: over all steps whose value is finite, of the last one where none is. It is
+            chosen among several and therefore flatters.
     """
 
     name: str
@@ -45,15 +48,19 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepResults:
-    """The table of a sweep: finished runs, the best first, by `metric`."""
+    """The table of a sweep: finished runs, the best first, by `metric`.
+
+    Runs whose value is not finite come last.
+    """
 
     metric: str
     lower_is_better: bool
     results: tuple[Result, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in sweep.json."""
-        return asdict(self)
+        """As it stands in sweep.json: null where a value is not finite."""
+        content: dict[str, Any] = json_value(asdict(self))
+        return content
 
 
 def sweep_results(
@@ -75,7 +82,7 @@ def sweep_results(
         for run in finished
         if chosen in recorded[run.name]
     ]
-    results.sort(key=lambda one: one.value if lower else -one.value)
+    results.sort(key=lambda one: _rank(one.value, lower=lower))
     return SweepResults(metric=chosen, lower_is_better=lower, results=tuple(results))
 
 
@@ -184,8 +191,9 @@ def _lower(metric: str) -> bool:
 
 
 def _result(run: SweepRun, series: Series, *, lower: bool) -> Result:
-    pick = min if lower else max
-    best = pick(range(len(series.values)), key=series.values.__getitem__)
+    last = len(series.values) - 1
+    finite = [index for index, value in enumerate(series.values) if math.isfinite(value)]
+    best = min(finite, key=lambda i: _rank(series.values[i], lower=lower), default=last)
     return Result(
         name=run.name,
         values=dict(run.values),
@@ -196,6 +204,13 @@ def _result(run: SweepRun, series: Series, *, lower: bool) -> Result:
         best=series.values[best],
         best_step=series.steps[best],
     )
+
+
+def _rank(value: float, *, lower: bool) -> tuple[bool, float]:
+    """What sorts the better value first, and what is not finite last."""
+    if not math.isfinite(value):
+        return True, 0.0
+    return False, value if lower else -value
 
 
 def _label(values: Mapping[str, str]) -> str:

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import torch
 
 
+LEAST_KEPT_MASS = 2.0**-126
+"""Every engine's smallest `kept_mass`, the smallest normal float32, so that it has a logarithm."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How to sample. A model's own generation_config is never read; these are all there is.
@@ -129,7 +133,10 @@ class Engine(Protocol):
         ...
 
     def sleep(self) -> None:
-        """Give memory back until `wake`."""
+        """Give memory back until `wake`.
+
+        The weights may go with it: after a sleep, `load_weights` comes before the next sample.
+        """
         ...
 
     def wake(self) -> None:

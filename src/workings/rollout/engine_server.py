@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from workings.errors import WorkingsError
+from workings.errors import WorkingsError, is_out_of_memory
 from workings.rollout.engine import Engine
 
 if TYPE_CHECKING:
@@ -33,11 +33,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """An error that the engine raised in its process."""
+    """An error that the engine raised in its process; `memory` says that memory ran out there."""
 
     message: str
     hint: str | None
     trace: str
+    memory: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,9 +119,10 @@ def _tensors(
 
 def _failure(error: Exception) -> Failure:
     trace = "".join(traceback.format_exception(error))
+    message, hint = f"{type(error).__name__}: {error}".removesuffix(": "), None
     if isinstance(error, WorkingsError):
-        return Failure(message=error.message, hint=error.hint, trace=trace)
-    return Failure(message=f"{type(error).__name__}: {error}", hint=None, trace=trace)
+        message, hint = error.message, error.hint
+    return Failure(message=message, hint=hint, trace=trace, memory=is_out_of_memory(error))
 
 
 def send_tensor(pipe: Connection, name: str, tensor: torch.Tensor) -> None:

@@ -73,7 +73,7 @@ class Generation:
         self._sampling = sampling
         self._eos = frozenset(eos_token_ids)
         self._eos_tensor = torch.tensor(sorted(self._eos), dtype=torch.int64, device=model.device)
-        self._stops = StopStrings(tokenizer, sampling.stop)
+        self._stops = StopStrings(tokenizer, sampling.stop, eos_token_ids=self._eos)
         self._weight_version = weight_version
         self._max_rows = min(max_batch_size, sum(request.num_samples for request in requests))
         self._cache = RowCache(max_rows=self._max_rows, device=model.device)

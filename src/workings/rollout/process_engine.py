@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from multiprocessing import connection
 from typing import TYPE_CHECKING, Any
 
-from workings.errors import EngineError
+from workings.errors import EngineError, EngineMemoryError
 from workings.rollout.engine import Engine, Pending, Request, SamplingParams
 from workings.rollout.engine_server import START, Answer, Failure, send_tensor, serve
 from workings.types import Sample
@@ -56,8 +56,8 @@ class ProcessEngine:
         sync_seconds: longest wait for the engine to take one tensor, or to finish a sync.
 
     A call raises EngineError where the process has died, does not answer in time, or raised an
-    error itself; the message names the call. After the first two the engine is closed. It is not
-    made for use by several threads.
+    error itself; the message names the call. Where memory ran out there it is an EngineMemoryError.
+    After the first two the engine is closed. It is not made for use by several threads.
     """
 
     def __init__(
@@ -179,7 +179,8 @@ class ProcessEngine:
         if answer.kind != "error":
             return answer.value
         failure: Failure = answer.value
-        error = EngineError(
+        kind = EngineMemoryError if failure.memory else EngineError
+        error = kind(
             f"the engine failed in {call}, in its own process: {failure.message}",
             hint=failure.hint,
         )

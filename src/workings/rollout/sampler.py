@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from workings.rollout.engine import SamplingParams
+from workings.rollout.engine import LEAST_KEPT_MASS, SamplingParams
 from workings.rollout.engine_errors import broken_logits
 
 BLOCK = 256
@@ -33,7 +33,8 @@ class SampledTokens:
         ids: int64 [rows].
         logprobs: float32 [rows], at the temperature (greedy: 1) over the full vocabulary; NaN when
             they were not asked for.
-        kept_mass: float32 [rows], probability mass of the tokens that could have been drawn.
+        kept_mass: float32 [rows], probability mass of the tokens that could have been drawn; at
+            least `LEAST_KEPT_MASS`.
     """
 
     ids: torch.Tensor
@@ -89,13 +90,19 @@ Ban = tuple[torch.Tensor, torch.Tensor]
 """Row indices [n, 1] and token ids [m] of logits that must not be drawn."""
 
 
+def _without(logits: torch.Tensor, ban: Ban) -> torch.Tensor:
+    """The logits with -inf in place of those that must not be drawn."""
+    allowed = logits.clone()
+    allowed[ban] = -torch.inf
+    return allowed
+
+
 def _greedy(logits: torch.Tensor, ban: Ban | None, logprobs: bool) -> SampledTokens:
-    allowed = logits
-    if ban is not None:
-        allowed = logits.clone()
-        allowed[ban] = -torch.inf
-    best, ids = allowed.max(dim=-1)
+    best, ids = logits.max(dim=-1)
     _check_finite(best)
+    if ban is not None:
+        best, ids = _without(logits, ban).max(dim=-1)
+        _check_finite(best)
     if logprobs:
         values = best - torch.logsumexp(logits, dim=-1)
     else:
@@ -107,36 +114,57 @@ def _draw(
     logits: torch.Tensor, uniforms: torch.Tensor, ban: Ban | None, sampling: SamplingParams
 ) -> SampledTokens:
     rows, vocabulary = logits.shape
-    highest = logits.amax(dim=-1, keepdim=True)
+    allowed, highest = logits, logits.amax(dim=-1, keepdim=True)
     _check_finite(highest)
+    if ban is not None:
+        allowed = _without(logits, ban)
+        highest = allowed.amax(dim=-1, keepdim=True)
+        _check_finite(highest)
     # Padded to whole blocks, so that the sums below are views; weights are exp(logit/T - max/T).
     padded = logits.new_empty(rows, -(-vocabulary // BLOCK) * BLOCK)
     padded[:, vocabulary:] = 0.0
     weights = padded[:, :vocabulary]
-    torch.sub(logits, highest, out=weights)
+    torch.sub(allowed, highest, out=weights)
     if sampling.temperature != 1.0:
         weights.div_(sampling.temperature)
     weights.exp_()
     blocks = _block_sums(padded)
-    total = blocks.sum(dim=-1)
+    log_total = blocks.sum(dim=-1).log()
     if ban is not None:
-        weights[ban] = 0.0
+        # In logarithms: a banned token may outweigh the others by more than a float can hold.
+        _add_banned(log_total, logits, highest, ban, sampling.temperature)
     if sampling.top_k > 0 or sampling.top_p < 1.0:
         ids, kept = _draw_from_candidates(weights, uniforms, sampling)
     else:
         if sampling.min_p > 0.0:
             weights.mul_(weights >= sampling.min_p * weights.amax(dim=-1, keepdim=True))
-        if sampling.min_p > 0.0 or ban is not None:
             blocks = _block_sums(padded)
         ids, kept = _draw_by_blocks(padded, blocks, uniforms)
     if sampling.logprobs:
         chosen = (logits.gather(-1, ids[:, None]) - highest).double()[:, 0]
-        logprobs = chosen / sampling.temperature - total.log()
+        logprobs = chosen / sampling.temperature - log_total
     else:
-        logprobs = torch.full_like(total, torch.nan)
+        logprobs = torch.full_like(log_total, torch.nan)
     plain = ban is None and not sampling.truncates
-    kept_mass = torch.ones_like(total) if plain else (kept / total).clamp_(max=1.0)
-    return SampledTokens(ids=ids, logprobs=logprobs.float(), kept_mass=kept_mass.float())
+    mass = torch.ones_like(kept) if plain else (kept.log() - log_total).exp()
+    return SampledTokens(
+        ids=ids,
+        logprobs=logprobs.float(),
+        kept_mass=mass.clamp_(min=LEAST_KEPT_MASS, max=1.0).float(),
+    )
+
+
+def _add_banned(
+    log_total: torch.Tensor,
+    logits: torch.Tensor,
+    highest: torch.Tensor,
+    ban: Ban,
+    temperature: float,
+) -> None:
+    """Count what must not be drawn into `log_total`, which is relative to `highest`."""
+    rows = ban[0][:, 0]
+    banned = (logits[ban].double() - highest[rows].double()) / temperature
+    log_total[rows] = torch.logaddexp(log_total[rows], banned.logsumexp(dim=-1))
 
 
 def _block_sums(padded: torch.Tensor) -> torch.Tensor:

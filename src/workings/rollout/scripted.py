@@ -67,6 +67,8 @@ class ScriptedEngine:
         self._tokenizer = tokenizer
         self._script: Script = texts if callable(texts) else _in_order(texts)
         self._add_eos = add_eos
+        eos = tokenizer.eos_token_id
+        self._eos_token_ids = () if eos is None else (eos,)
         self._logprob = logprob
         self._stale = stale
         self._delay_seconds = delay_seconds
@@ -133,7 +135,7 @@ class ScriptedEngine:
             ids = [*ids, self._tokenizer.eos_token_id]
         else:
             reason = "length"
-        stops = StopStrings(self._tokenizer, sampling.stop)
+        stops = StopStrings(self._tokenizer, sampling.stop, eos_token_ids=self._eos_token_ids)
         for length in range(max(1, sampling.min_tokens), len(ids) + 1):
             if stops.completed_by_last(ids[:length]):
                 ids, reason = ids[:length], "stop"

@@ -55,6 +55,7 @@ class Submitted:
         self.session = session
         self.number = number
         self.samples: list[list[Sample]] | None = None
+        self.error: EngineError | None = None
 
     def ready(self) -> bool:
         """True once `collect` returns at once, be it with an error."""
@@ -158,6 +159,9 @@ class ServerEngine:
         self._check_mine(pending)
         assert isinstance(pending, Submitted)
         if pending.samples is None:
+            if pending.error is not None:
+                with self._lost_is_said():
+                    raise pending.error
             body = self._wait_for(pending.number, self._generate_seconds, "samples")
             pending.samples = unpack_samples(body)
         return pending.samples
@@ -168,14 +172,15 @@ class ServerEngine:
 
     def is_ready(self, pending: Submitted) -> bool:
         """True where a batch is there, or never will be."""
-        if pending.samples is not None or self._session is None:
+        if pending.samples is not None or pending.error is not None or self._session is None:
             return True
         try:
             body = self._post("/collect", number=pending.number)
-        except EngineError:
-            return True  # `collect` asks again and raises
-        if body:
-            pending.samples = unpack_samples(body)
+            if body:
+                pending.samples = unpack_samples(body)
+        except EngineError as error:
+            pending.error = error  # the server tells it once; `collect` raises it
+            return True
         return bool(body)
 
     def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from workings.data.tokenizer import Tokenizer
+from workings.errors import EngineError
 
 TOKENS_PER_CHARACTER = 4
 """A character may be spread over so many byte-level tokens (UTF-8 has at most four bytes)."""
@@ -15,9 +16,16 @@ class StopStrings:
 
     The policy: the token that completes the string stays whole, so ids and text agree; text that
     the same token carries behind the string stays too.
+
+    Raises EngineError for a stop string with the text of a special token, which the decoded text
+    never holds. One with the text of an EOS may stay: the completion ends at that token anyway.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stops: Sequence[str]) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stops: Sequence[str], *, eos_token_ids: Iterable[int] = ()
+    ) -> None:
+        if stops:
+            _check_visible(tokenizer, stops, frozenset(eos_token_ids))
         self._tokenizer = tokenizer
         self._stops = tuple(stops)
         self._pieces: dict[int, str] = {}
@@ -62,6 +70,23 @@ class StopStrings:
             start -= 1
             visible += bool(self._piece(ids[start]))
         return list(ids[start:])
+
+
+def _check_visible(
+    tokenizer: Tokenizer, stops: Sequence[str], eos_token_ids: frozenset[int]
+) -> None:
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    special = {token_id: str(token) for token_id, token in added.items() if token.special}
+    ends = [text for token_id, text in special.items() if token_id in eos_token_ids and text]
+    for stop in stops:
+        hidden = [text for text in special.values() if text and text in stop]
+        if hidden and not any(end in stop for end in ends):
+            raise EngineError(
+                f"the stop string {stop!r} holds the special token {max(hidden, key=len)!r}; stop "
+                "strings are looked for in text without special tokens, so it would never be found",
+                hint="use plain text as a stop string; for a completion to end at a special token, "
+                "add its id to eos_token_id in the model's generation_config.json",
+            )
 
 
 def decode(tokenizer: Tokenizer, ids: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from workings.data.tokenizer import Tokenizer
 from workings.errors import EngineError
-from workings.rollout.engine import Request, SamplingParams
+from workings.rollout.engine import LEAST_KEPT_MASS, Request, SamplingParams
 from workings.rollout.engine_errors import broken_logits
 from workings.rollout.stop_strings import StopStrings, decode
 from workings.types import FinishReason, Sample
@@ -70,7 +70,7 @@ class VLLMBatch:
         self._sampling = sampling
         self._tokenizer = tokenizer
         self._eos = frozenset(eos_token_ids)
-        self._stops = StopStrings(tokenizer, sampling.stop)
+        self._stops = StopStrings(tokenizer, sampling.stop, eos_token_ids=self._eos)
         self._weight_version = weight_version
         self._rows = {
             f"{name}-{index}-{sample}": Growing(limit=request.limit(sampling))
@@ -164,7 +164,7 @@ def token_columns(completion: Completion, *, wanted: bool) -> tuple[list[float],
     logprobs, log_kept = list(flat.logprobs[::COLUMNS]), flat.logprobs[1::COLUMNS]
     if not all(map(math.isfinite, logprobs)):
         raise broken_logits()
-    return logprobs, [min(1.0, math.exp(value)) for value in log_kept]
+    return logprobs, [min(1.0, max(LEAST_KEPT_MASS, math.exp(value))) for value in log_kept]
 
 
 def _is_whole(sampling: SamplingParams) -> bool:

@@ -74,9 +74,15 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     rows = []
     for number, line in enumerate(_complete_lines(path), start=1):
         row = _parse(path, number, line)
-        rows.append(
-            {name: value if name in _FIELDS else _number(value) for name, value in row.items()}
-        )
+        for name, value in row.items():
+            if name not in _FIELDS:
+                row[name] = _number(value)
+            if "/" in name and not isinstance(row[name], int | float):
+                raise DataError(
+                    f"{path} line {number}: {name} is {json.dumps(value)[:40]}; expected a number",
+                    hint="remove the line, or restore the file from a copy",
+                )
+        rows.append(row)
     return rows
 
 

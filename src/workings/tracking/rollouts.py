@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workings.errors import DataError
+from workings.tracking.json_values import json_value
 from workings.types import Grade, Problem, Prompt, Rollout, RolloutGroup, Verdict
 
 if TYPE_CHECKING:
@@ -75,7 +76,11 @@ def write_groups(
 
 
 def read_rows(path: Path, *, columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """The stored rows as dictionaries, in order; `components` is a dictionary again."""
+    """The stored rows as dictionaries, in order; `components` is a dictionary again.
+
+    DataError where there is no such file, or it cannot be read as one.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     if not path.is_file():
@@ -83,7 +88,10 @@ def read_rows(path: Path, *, columns: Sequence[str] | None = None) -> list[dict[
             f"no rollouts at {path}", hint="set tracking.save_rollouts_every=1 to store them"
         )
     wanted = None if columns is None else list(columns)
-    rows: list[dict[str, Any]] = pq.read_table(path, columns=wanted).to_pylist()
+    try:
+        rows: list[dict[str, Any]] = pq.read_table(path, columns=wanted).to_pylist()
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
     for row in rows:
         if "components" in row:
             row["components"] = dict(row["components"])
@@ -96,11 +104,17 @@ def read_groups(path: Path) -> list[RolloutGroup]:
     rollouts: list[Rollout] = []
     rows = read_rows(path)
     for position, row in enumerate(rows):
-        rollouts.append(_rollout(row))
-        last = position + 1 == len(rows) or rows[position + 1]["group"] != row["group"]
-        if last:
-            groups.append(RolloutGroup(prompt=_prompt(row), rollouts=tuple(rollouts)))
-            rollouts = []
+        try:
+            rollouts.append(_rollout(row))
+            last = position + 1 == len(rows) or rows[position + 1]["group"] != row["group"]
+            if last:
+                groups.append(RolloutGroup(prompt=_prompt(row), rollouts=tuple(rollouts)))
+                rollouts = []
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"{path} row {position + 1} is no rollout: {type(error).__name__} {error}",
+                hint="write_rollouts makes such files",
+            ) from error
     return groups
 
 
@@ -119,6 +133,12 @@ def prune_steps(folder: Path, *, after_step: int) -> list[Path]:
             path.unlink()
         removed.append(path)
     return removed
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"{path} cannot be read: {error}", hint="it is no parquet file, or was cut; remove it"
+    )
 
 
 def _schema() -> pa.Schema:
@@ -250,10 +270,10 @@ def _unicode(text: str) -> str:
 
 
 def _json(value: Iterable[Any]) -> str:
-    plain = dict(value) if hasattr(value, "items") else list(value)
-    return json.dumps(plain, ensure_ascii=True, default=_plain)
+    plain = json_value(dict(value) if hasattr(value, "items") else list(value))
+    return json.dumps(plain, ensure_ascii=True, allow_nan=False, default=_plain)
 
 
 def _plain(value: Any) -> Any:
     """Array columns of a parquet file as lists; anything else that JSON lacks as its text."""
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+    return json_value(value.tolist()) if hasattr(value, "tolist") else str(value)

@@ -16,6 +16,8 @@ from typing import Any, Literal
 from workings.errors import ConfigError
 
 ID_FILE_NAME = "wandb_run_id.txt"
+_OFFLINE = "offline-"
+"""How wandb's names of the folders of offline runs begin."""
 STEP_NAMES = {"train": "train_step", "timing": "train_step", "eval": "eval_step"}
 
 
@@ -80,12 +82,31 @@ class WandbSink:
 
 
 def offline_runs(folder: Path, *, again: bool = False) -> list[Path]:
-    """The folders of offline runs below `folder` that were not sent yet; with `again` all of them.
-
-    wandb leaves a file `*.synced` beside what it has sent.
-    """
+    """The folders of offline runs in and below `folder` not sent yet; with `again` all of them."""
     places = {path.parent for path in folder.rglob("*.wandb")}
-    return sorted(place for place in places if again or not any(place.glob("*.synced")))
+    offline = [place for place in places if place.resolve().name.startswith(_OFFLINE)]
+    return sorted(
+        place for place in offline if again or any(at is None for at in sync_marks(place).values())
+    )
+
+
+def sync_marks(folder: Path) -> dict[Path, int | None]:
+    """Of every `.wandb` file of a run the time (ns) of wandb's mark that it was sent, or None.
+
+    wandb leaves an empty `NAME.wandb.synced` beside a file that it has sent, and a new one whenever
+    it sends the file again.
+    """
+    marks = {file: _mark(file) for file in sorted(folder.glob("*.wandb"))}
+    return {
+        file: mark.stat().st_mtime_ns if mark.is_file() else None for file, mark in marks.items()
+    }
+
+
+def remove_new_marks(folder: Path, *, before: Mapping[Path, int | None]) -> None:
+    """Take away the marks that were set since `before`, so that the run counts as not sent."""
+    for file, at in sync_marks(folder).items():
+        if at is not None and at != before.get(file):
+            _mark(file).unlink()
 
 
 def sync_command(
@@ -106,6 +127,10 @@ def log_in(key: str) -> None:
 def netrc_file() -> Path:
     """Where wandb keeps keys: $NETRC, or .netrc in the user's home."""
     return Path(os.environ.get("NETRC") or Path.home() / ".netrc").expanduser()
+
+
+def _mark(file: Path) -> Path:
+    return file.with_name(f"{file.name}.synced")
 
 
 def _wandb() -> Any:

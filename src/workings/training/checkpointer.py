@@ -2,7 +2,7 @@
 
 checkpoints/step_000012/   weights (LoRA: the adapter), tokenizer, optimizer.pt,
                            trainer_state.json, config.yaml, manifest.json
-best/                      the policy at its best validation, with best.json
+best/                      the policy at its best validation (step 0: the start), with best.json
 final/                     the policy at the end
 """
 
@@ -178,6 +178,14 @@ class Checkpointer:
         if self._keep_best and state.best_step == state.step:
             best = {"step": state.step, "value": state.best_value}
             self._write_policy(model, self.paths.best, {BEST: json.dumps(best) + "\n"})
+
+    def tell_of_start(self, state: TrainerState) -> None:
+        """Log that the best policy is the one that the run began with, where it is."""
+        if self._keep_best and state.best_step == 0 and state.step > 0:
+            self._recorder.log(
+                f"no evaluation was better than the start's: {self.paths.best} holds the policy of "
+                "step 0, before training"
+            )
 
     def save_final(self, model: nn.Module) -> None:
         """Store the policy as the run's result."""

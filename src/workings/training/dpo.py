@@ -181,6 +181,8 @@ def train_dpo(
     evaluation: Mapping[str, float] = {}
     if validation and restored is None and config.evaluation.at_start:
         evaluation = evaluate(0)
+        state = state.with_best(best_value(evaluation, config.evaluation.best))
+        checkpointer.keep_best(state, model)
 
     while not finished():
         started = time.perf_counter()
@@ -225,7 +227,10 @@ def train_dpo(
             consumed_tokens=state.consumed_tokens + totals.num_tokens,
             elapsed_seconds=state.elapsed_seconds + seconds,
             nonfinite_in_a_row=nonfinite_in_a_row(
-                outcome.skipped, state.nonfinite_in_a_row, most=rates.max_nonfinite_steps
+                outcome,
+                state.nonfinite_in_a_row,
+                most=rates.max_nonfinite_steps,
+                skip_above=rates.skip_above_grad_norm,
             ),
         )
         recorder.record(

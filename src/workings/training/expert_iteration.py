@@ -130,6 +130,7 @@ def train_expert_iteration(
     if evaluate is not None and restored is None and config.evaluation.at_start:
         evaluation = evaluate(0)
         state = after_evaluation(state, evaluation)
+        checkpointer.keep_best(state, model)
 
     while not _is_done(state, config.iterations):
         if state.step == state.iteration_end:
@@ -232,7 +233,10 @@ def train_expert_iteration(
                 consumed_tokens=state.consumed_tokens + totals.num_tokens,
                 elapsed_seconds=state.elapsed_seconds + seconds,
                 nonfinite_in_a_row=nonfinite_in_a_row(
-                    outcome.skipped, state.nonfinite_in_a_row, most=rates.max_nonfinite_steps
+                    outcome,
+                    state.nonfinite_in_a_row,
+                    most=rates.max_nonfinite_steps,
+                    skip_above=rates.skip_above_grad_norm,
                 ),
             )
             recorder.record(

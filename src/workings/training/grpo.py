@@ -145,8 +145,9 @@ def train_grpo(
     )
     evaluation: Mapping[str, float] = {}
     if evaluate is not None and restored is None and config.evaluation.at_start:
-        evaluation = evaluate(0)
+        evaluation = _evaluated(evaluate, 0, engine, model, rests=config.engine.rests)
         state = after_evaluation(state, evaluation)
+        checkpointer.keep_best(state, model)
 
     while state.step < config.max_steps:
         clock = Stopwatch()
@@ -175,7 +176,7 @@ def train_grpo(
             epoch=sampler.epoch_of(drawn.cursor),
         )
         if evaluate is not None and due(state.step, config.evaluation.every_steps):
-            evaluation = evaluate(state.step)
+            evaluation = _evaluated(evaluate, state.step, engine, model, rests=config.engine.rests)
             state = after_evaluation(state, evaluation)
             checkpointer.keep_best(state, model)
         stopping = stop_agreed(stop, ranks)
@@ -195,6 +196,20 @@ def train_grpo(
         evaluate=None if measured_at_end else evaluate,
         extra=_extra(replay),
     )
+
+
+def _evaluated(
+    evaluate: Evaluator, step: int, engine: Engine, model: nn.Module, *, rests: bool
+) -> Mapping[str, float]:
+    """Metrics of the validation split; afterwards the engine has the weights of `step`, as before.
+
+    An engine that rests is put to sleep behind an evaluation too, and may drop its weights there
+    (vLLM does), whereas the next batch only wakes it.
+    """
+    evaluation = evaluate(step)
+    if rests:
+        engine.load_weights(step, named_full_weights(model))
+    return evaluation
 
 
 def _extra(replay: Replay | None) -> dict[str, dict[str, object]]:

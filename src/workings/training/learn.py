@@ -263,7 +263,10 @@ def update_policy(
             num_updates=state.num_updates + 1,
             consumed_tokens=state.consumed_tokens + update.totals.num_tokens,
             nonfinite_in_a_row=nonfinite_in_a_row(
-                outcome.skipped, state.nonfinite_in_a_row, most=rates.max_nonfinite_steps
+                outcome,
+                state.nonfinite_in_a_row,
+                most=rates.max_nonfinite_steps,
+                skip_above=rates.skip_above_grad_norm,
             ),
         )
     return Trained(

@@ -148,6 +148,7 @@ def train_one_step_off(
     if evaluate is not None and restored is None and config.evaluation.at_start:
         evaluation = evaluate(0)
         state = after_evaluation(state, evaluation)
+        checkpointer.keep_best(state, model)
     ahead: Ahead | None = None
     if state.step < config.max_steps:
         if restored is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ from workings.errors import ConfigError, StoppedBySignal, TrainingError, unknown
 from workings.training.checkpointer import Checkpointer
 from workings.training.distributed import Ranks
 from workings.training.state import TrainerState
+from workings.training.step import StepOutcome
 from workings.training.stop import StopRequest
 
 Evaluator = Callable[[int], Mapping[str, float]]
@@ -40,8 +42,8 @@ def after_evaluation(
 ) -> TrainerState:
     """The state with the best value updated and the stop rule applied.
 
-    The best is by accuracy on the validation split. A `stop_metric` that the evaluation does not
-    report raises ConfigError with the names it does.
+    The best is by accuracy on the validation split, step 0 included. A `stop_metric` that the
+    evaluation does not report raises ConfigError with the names it does.
     """
     state = state.with_best(evaluation.get("accuracy"))
     if stop_metric is None or stop_at is None:
@@ -69,22 +71,37 @@ def finish_run(
         state = after_evaluation(result.state, evaluation)
         checkpointer.keep_best(state, model)
         result = TrainResult(state=state, evaluation=evaluation)
+    checkpointer.tell_of_start(result.state)
     if checkpointer.at_end:
         checkpointer.save(result.state, model, optimizer, extra=extra)
         checkpointer.save_final(model)
     return result
 
 
-def nonfinite_in_a_row(skipped: bool, before: int, *, most: int) -> int:
-    """Skipped steps since the last good one; TrainingError from `most` on."""
-    count = before + 1 if skipped else 0
-    if count >= most:
+def nonfinite_in_a_row(
+    outcome: StepOutcome, before: int, *, most: int, skip_above: float | None = None
+) -> int:
+    """Skipped steps since the last good one; TrainingError from `most` on.
+
+    `skip_above` is the norm above which a finite gradient was skipped too.
+    """
+    count = before + 1 if outcome.skipped else 0
+    if count < most:
+        return count
+    if skip_above is not None and math.isfinite(outcome.grad_norm):
         raise TrainingError(
-            f"the gradient was not finite in {count} steps in a row, so nothing is learnt",
-            hint="lower optimizer.learning_rate, or set model.dtype=float32; "
-            "the last good checkpoint is in the run's folder",
+            f"{count} steps in a row were skipped, so nothing is learnt: the last gradient has a "
+            f"norm of {outcome.grad_norm:.4g}, above optimizer.skip_above_grad_norm="
+            f"{skip_above:g}",
+            hint="set optimizer.skip_above_grad_norm above the usual train/grad_norm, or to null; "
+            "if the norm grew in the run, lower optimizer.learning_rate",
         )
-    return count
+    what = "not finite" if skip_above is None else "not finite or too long"
+    raise TrainingError(
+        f"the gradient was {what} in {count} steps in a row, so nothing is learnt",
+        hint="lower optimizer.learning_rate, or set model.dtype=float32; "
+        "the last good checkpoint is in the run's folder",
+    )
 
 
 def stop_agreed(stop: StopRequest, ranks: Ranks) -> bool:

@@ -114,6 +114,8 @@ def train_sft(
     evaluation: Mapping[str, float] = {}
     if evaluate is not None and restored is None and config.evaluation.at_start:
         evaluation = evaluate(0)
+        state = after_evaluation(state, evaluation)
+        checkpointer.keep_best(state, model)
 
     prepare = partial(
         _prepare, config, examples, layout=layout, pad_id=pad_id, device=device, ranks=ranks
@@ -158,7 +160,10 @@ def train_sft(
             consumed_tokens=state.consumed_tokens + batch.totals.num_tokens,
             elapsed_seconds=state.elapsed_seconds + seconds,
             nonfinite_in_a_row=nonfinite_in_a_row(
-                outcome.skipped, state.nonfinite_in_a_row, most=rates.max_nonfinite_steps
+                outcome,
+                state.nonfinite_in_a_row,
+                most=rates.max_nonfinite_steps,
+                skip_above=rates.skip_above_grad_norm,
             ),
         )
         recorder.record(

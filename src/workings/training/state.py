@@ -25,7 +25,7 @@ class TrainerState:
         consumed_tokens: trained tokens.
         elapsed_seconds: training time so far, evaluation left out.
         nonfinite_in_a_row: skipped steps since the last good one.
-        best_value, best_step: of the validation metric.
+        best_value, best_step: of the validation metric; step 0 is the start.
         stopped_by_rule: the run ended because its stop rule held.
         controllers: numbers that steer a coefficient or a baseline, by name: "beta",
             "entropy_coef", "rae/ROLE".

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 
 from workings.config.sources import read_yaml
 from workings.config.trees import leaves
+from workings.errors import DataError, WorkingsError, said
 from workings.evaluation.plot_style import COLOURS
 from workings.evaluation.plots import metric_label
 from workings.tracking.jsonl import FILE_NAME, read_metrics
@@ -51,19 +52,35 @@ class Curve:
 
 
 def recorded_metrics(files: Sequence[Path]) -> list[str]:
-    """The metrics with two values or more in one of the files, sorted; no ends of intervals."""
-    names = {
-        name
-        for file in files
-        for name, curve in read_curves(file).items()
-        if len(curve.steps) > 1 and not _is_end(name)
-    }
-    return sorted(names)
+    """The metrics with two values or more in one of the files, sorted; no ends of intervals.
+
+    Values that are not finite count too: that a metric is NaN from the first step on is to be seen.
+    """
+    return sorted({name for file in files for name in _drawn(read_curves(file))})
+
+
+def read_lines(files: Mapping[str, Path]) -> tuple[dict[str, Mapping[str, Curve]], list[str]]:
+    """{label: its curves} of the files that can be read, and what is wrong with the others."""
+    lines, problems = {}, []
+    for label, file in files.items():
+        try:
+            lines[label] = read_curves(file)
+        except WorkingsError as error:
+            problems.append(error.message)
+    return lines, problems
+
+
+def without_curves(lines: Mapping[str, Mapping[str, Curve]]) -> list[str]:
+    """The labels of runs in which no metric has two values yet."""
+    return [label for label, curves in lines.items() if not _drawn(curves)]
 
 
 def first_runs(root: Path, names: Sequence[str]) -> list[str]:
-    """The runs that are drawn unless some are chosen: the first with curves, else the first."""
-    having = (name for name in names if recorded_metrics([metrics_file(inside(root, name))]))
+    """The runs that are drawn unless some are chosen: the first with curves, else the first.
+
+    One whose metrics are damaged is not among the first.
+    """
+    having = (name for name in names if _has_curves(metrics_file(inside(root, name))))
     return list(itertools.islice(having, MOST_RUNS)) or list(names[:1])
 
 
@@ -77,8 +94,14 @@ def usual_metrics(known: Sequence[str]) -> list[str]:
 
 
 def read_curves(file: Path) -> Mapping[str, Curve]:
-    """{metric: curve} of a `metrics.jsonl`, kept in memory until it changes."""
-    return _curves(version_of(file))
+    """{metric: curve} of a `metrics.jsonl`, kept in memory until it changes.
+
+    DataError, with the number of the line, where the file is damaged.
+    """
+    try:
+        return _curves(version_of(file))
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {said(error)}") from error
 
 
 def smooth(values: Sequence[float], steps: Sequence[int], window: int) -> list[float]:
@@ -149,13 +172,26 @@ def chart(
     }
 
 
+def not_drawn(label: str, count: int) -> str:
+    """What stands below a chart for a run with values that are not finite.
+
+    >>> not_drawn("grpo", 2)
+    '2 values of grpo are NaN or infinite and not drawn'
+    """
+    values = f"1 value of {label} is" if count == 1 else f"{count:,} values of {label} are"
+    return f"{values} NaN or infinite and not drawn"
+
+
 def colours_of(labels: Sequence[str]) -> dict[str, str]:
     """A colour for every run, the same in all charts."""
     return {label: COLOURS[place % len(COLOURS)] for place, label in enumerate(labels)}
 
 
 def differing_settings(folders: Mapping[str, Path]) -> list[tuple[str, list[str]]]:
-    """(setting, its value in each run) of the settings in which the runs differ."""
+    """(setting, its value in each run) of the settings in which the runs differ.
+
+    ConfigError where the configuration of one cannot be read.
+    """
     trees = [_settings(folder) for folder in folders.values()]
     names = dict.fromkeys(name for tree in trees for name in tree)
     rows = [(name, [str(tree.get(name, "-")) for tree in trees]) for name in names]
@@ -178,7 +214,9 @@ def _curve(rows: Sequence[Mapping[str, Any]], name: str) -> Curve:
     having = [row for row in rows if name in row]
     kept = [row for row in having if math.isfinite(row[name])]
     low, high = f"{name}_low", f"{name}_high"
-    banded = bool(kept) and all(low in row and high in row for row in kept)
+    banded = bool(kept) and all(
+        math.isfinite(row.get(end, math.nan)) for row in kept for end in (low, high)
+    )
     return Curve(
         steps=tuple(row["step"] for row in kept),
         values=tuple(row[name] for row in kept),
@@ -206,8 +244,25 @@ def _points(curve: Curve, label: str, smoothing: int) -> list[dict[str, Any]]:
     return points
 
 
-def _is_end(name: str) -> bool:
-    return name.endswith(("_low", "_high"))
+def _has_curves(file: Path) -> bool:
+    try:
+        return bool(_drawn(read_curves(file)))
+    except WorkingsError:
+        return False
+
+
+def _drawn(curves: Mapping[str, Curve]) -> list[str]:
+    """The metrics with two values or more that are no ends of an interval."""
+    return [
+        name
+        for name, curve in curves.items()
+        if len(curve.steps) + curve.num_not_finite > 1 and not _is_end(name, curves)
+    ]
+
+
+def _is_end(name: str, names: Container[str]) -> bool:
+    """Whether this is `X_low` or `X_high` of another metric `X`."""
+    return any(name.endswith(end) and name.removesuffix(end) in names for end in ("_low", "_high"))
 
 
 def _settings(folder: Path) -> dict[str, object]:

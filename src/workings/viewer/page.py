@@ -9,10 +9,10 @@ Nothing is decided in these three files.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from workings.errors import NotFound, WorkingsError
+from workings.errors import ConfigError, NotFound, WorkingsError
 from workings.viewer import benchmarks, curves, markup
 from workings.viewer.discovery import Found, discover
 from workings.viewer.files import inside
@@ -93,8 +93,9 @@ def _curves(root: Path, found: Found) -> None:
         if not state_now().runs:
             set_value("runs", curves.first_runs(root, [run.name for run in found.runs]))
         st.multiselect("Runs", list(labels), format_func=labels.__getitem__, key="runs")
-        files = {name: curves.metrics_file(inside(root, name)) for name in state_now().runs}
-        known = curves.recorded_metrics(list(files.values()))
+        files = {labels[name]: curves.metrics_file(inside(root, name)) for name in state_now().runs}
+        lines, problems = curves.read_lines(files)
+        known = curves.recorded_metrics([files[label] for label in lines])
         usual = curves.usual_metrics(known)
         keep_options("metrics", known)
         st.multiselect("Metrics", known, key="metrics", placeholder="The usual ones")
@@ -105,7 +106,11 @@ def _curves(root: Path, found: Found) -> None:
         return
     colours = curves.colours_of([labels[name] for name in state.runs])
     st.html(markup.legend(colours))
-    lines = {labels[name]: curves.read_curves(file) for name, file in files.items()}
+    _warnings(problems)
+    early = curves.without_curves(lines)
+    if early:
+        why = "nothing was recorded at two steps"
+        st.html(markup.note(f"No curve yet of {', '.join(early)}: {why}."))
     for place, metric in enumerate(state.metrics or usual):
         if place % 2 == 0:  # a row of two, so that a narrow page keeps the order
             columns = st.columns(2, gap="large")
@@ -113,18 +118,28 @@ def _curves(root: Path, found: Found) -> None:
         with columns[place % 2]:
             spec = curves.chart(having, metric, colours=colours, smoothing=state.smoothing)
             st.vega_lite_chart(spec=spec, width="stretch", key=f"chart {metric}")
-            dropped = sum(curve.num_not_finite for curve in having.values())
-            if dropped:
-                st.html(markup.note(f"{dropped} values are NaN or infinite and not drawn"))
+            for label, curve in having.items():
+                if curve.num_not_finite:
+                    said = curves.not_drawn(label, curve.num_not_finite)
+                    st.html(markup.note(said))
     _settings_of_runs({labels[name]: inside(root, name) for name in state.runs})
 
 
 def _settings_of_runs(folders: dict[str, Path]) -> None:
-    rows = curves.differing_settings(folders) if len(folders) > 1 else []
+    try:
+        rows = curves.differing_settings(folders) if len(folders) > 1 else []
+    except ConfigError as error:
+        _warnings([error.message])
+        return
     if rows:
         with st.expander(f"Settings in which the runs differ ({len(rows)})"):
             cells = [[markup.text_cell(text) for text in (name, *row)] for name, row in rows]
             st.html(markup.table(["Setting", *folders], cells))
+
+
+def _warnings(problems: Sequence[str]) -> None:
+    for problem in problems:
+        st.warning(to_markdown(problem, markdown=False, latex=False))
 
 
 # --------------------------------------------------------------------------------- benchmarks
@@ -145,8 +160,7 @@ def _benchmarks(root: Path, found: Found) -> None:
             "graded outside of the format."
         )
     )
-    for problem in problems:
-        st.warning(to_markdown(problem, markdown=False, latex=False))
+    _warnings(problems)
     sets = benchmarks.evaluations(found)
     st.markdown("##### Paired differences")
     if len(sets) < 2:
@@ -177,8 +191,7 @@ def _benchmarks(root: Path, found: Found) -> None:
             "problems. p is corrected for the number of comparisons (Holm)."
         )
     )
-    for remark in remarks:
-        st.warning(to_markdown(remark, markdown=False, latex=False))
+    _warnings(remarks)
 
 
 if __name__ == "__main__":

@@ -21,19 +21,39 @@ Part = tuple[Literal["text", "inline", "display", "code"], str]
 _JOINER = "\u2060"
 _DOLLAR = '{\\char"24}'
 _ENVIRONMENTS = "align|aligned|equation|gather|gathered|cases|array|matrix|[pbvBV]matrix"
-_MATH = re.compile(
-    r"\\\[(?P<bracket>.+?)\\\]"
-    r"|\\\((?P<paren>.+?)\\\)"
-    r"|\$\$(?P<double>.+?)\$\$"
-    rf"|(?P<environment>\\begin\{{(?P<name>(?:{_ENVIRONMENTS})\*?)\}}.+?\\end\{{(?P=name)\}})"
+_OPENER = re.compile(
+    rf"(?P<opener>\\\[|\\\(|\$\$|\\begin\{{(?P<name>(?:{_ENVIRONMENTS})\*?)\}})"
     # As in Pandoc: no space inside of the dollars, and no digit behind, so "$5 and $6" is money.
     r"|(?<![\\$])\$(?![\s$])(?P<single>(?:[^$\\\n]|\\.|\n(?!\s*\n))*?(?<![\s\\]))\$(?![\d$])"
     r"|(?P<boxed>\\boxed\s*\{)",
     re.DOTALL,
 )
-_CODE = re.compile(r"(?P<fence>^```[^\n]*\n.*?^```[ \t]*$)|(?P<span>`[^`\n]+`)", re.M | re.S)
+_CLOSERS = {"\\[": "\\]", "\\(": "\\)", "$$": "$$"}
+_LONGEST_BOX = 2000
+# As in CommonMark, a fence that is never closed reaches to the end.
+_CODE = re.compile(
+    r"^ {0,3}(?P<fence>`{3,}+(?=[^`\n]*$)|~{3,}+)[^\n]*+\n"
+    r"(?:.*?^ {0,3}(?P=fence)(?:(?<=`)`*+|(?<=~)~*+)[ \t]*+$|.*\Z)"
+    r"|`[^`\n]+`",
+    re.MULTILINE | re.DOTALL,
+)
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+\-.!|~<>&^=$\"'/@])")
 _OPENS_LINE = re.compile(r"^([ \t]+)", re.MULTILINE)
+# GitHub's Markdown links bare addresses also where they are escaped.
+_ADDRESS = re.compile(r"(?<=www)(?=\\?\.)|(?<=[\w.+\-])(?=\\?@)", re.IGNORECASE)
+_ENTITY = r"(?<=&)(?=#?[A-Za-z0-9]{1,31};)"
+_LINK = re.compile(
+    rf"(?<=\])(?=[(:])|(?<=<)(?=[A-Za-z/!?])|{_ENTITY}|{_ADDRESS.pattern}"
+    # An address, a directive, an emoji.
+    r"|(?<=:)(?=\\?[/:]|[A-Za-z]+\[|[\w+\-]{1,60}[:/])",
+    re.IGNORECASE,
+)
+# Streamlit draws a diagram of code in this language, with links and images.
+_DIAGRAM = re.compile(
+    r"(?<=```|~~~)(?![`~]|[ \t]*+(?!mermaid)(?:\w[\w+#.\-]*+)?(?:\s|\Z))"
+    r"|(?<=language)(?=\\?-)",
+    re.IGNORECASE | re.ASCII,
+)
 
 
 def to_markdown(text: str, *, markdown: bool, latex: bool) -> str:
@@ -45,13 +65,13 @@ def to_markdown(text: str, *, markdown: bool, latex: bool) -> str:
     pieces: list[str] = []
     for kind, part in split_parts(text, code=markdown, latex=latex):
         if kind == "inline":
-            # "$a$$b$" would open a display.
-            apart = _JOINER if pieces and pieces[-1].endswith("$") else ""
+            # "$a$$b$" would open a display, and "\\$a$" nothing.
+            apart = _JOINER if pieces and pieces[-1].endswith(("$", "\\")) else ""
             pieces.append(f"{apart}${_math(part)}$")
         elif kind == "display":
             pieces.append(f"\n\n$$\n{_math(part)}\n$$\n\n")
         elif kind == "code":
-            pieces.append(part)
+            pieces.append(_without_links(part))
         else:
             pieces.append(_marked_up(part) if markdown else _literal(part))
     return "".join(pieces)
@@ -97,58 +117,94 @@ def answer_markdown(text: str | None) -> str:
 
 
 def _math_parts(text: str) -> Iterator[Part]:
-    start = 0
-    while match := _MATH.search(text, start):
-        end = match.end()
+    start = place = 0
+    ends = _Ends(text)
+    while match := _OPENER.search(text, place):
+        first, content = match.start(), match.end()
         if match["boxed"] is not None:
-            closing = _closing_brace(text, end)
+            closing = ends.of_box(content)
             # A box that is never closed, or holds nothing, is shown as it was written.
-            if closing is None or not text[end:closing].strip():
-                yield "text", text[start:end]
-                start = end
+            if closing is None or not text[content:closing].strip():
+                yield "text", text[start:content]
+                start = place = content
                 continue
-            end = closing + 1
-        if match.start() > start:
-            yield "text", text[start : match.start()]
-        inner = match["bracket"] or match["double"] or match["environment"]
-        inline = match["paren"] or match["single"] or text[match.start() : end]
-        if not (inner or inline).strip():
-            yield "text", text[match.start() : end]
-        elif inner is not None:
-            yield "display", inner
+            end, inner, display = closing + 1, text[first : closing + 1], False
+        elif match["single"] is not None:
+            end, inner, display = content, match["single"], False
         else:
-            yield "inline", inline
-        start = end
+            opener, name = match["opener"], match["name"]
+            closer = _CLOSERS[opener] if name is None else f"\\end{{{name}}}"
+            closing = ends.of(closer, content)
+            if closing is None:
+                place = content
+                continue
+            end, display = closing + len(closer), opener != "\\("
+            inner = text[content:closing] if name is None else text[first:end]
+        if first > start:
+            yield "text", text[start:first]
+        if not inner.strip():
+            yield "text", text[first:end]
+        else:
+            yield "display" if display else "inline", inner
+        start = place = end
     if start < len(text):
         yield "text", text[start:]
 
 
-def _closing_brace(text: str, start: int) -> int | None:
-    """Where the brace closes that opened before `start`."""
-    depth, escaped = 1, False
-    for place in range(start, min(len(text), start + 2000)):
-        character = text[place]
-        if escaped:
-            escaped = False
-        elif character == "\\":
-            escaped = True
-        elif character in "{}":
-            depth += 1 if character == "{" else -1
-            if depth == 0:
-                return place
-    return None
+class _Ends:
+    """Where mathematics ends in a text; every end is looked for once, so the time is linear."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._missing: set[str] = set()
+        self._braces: dict[int, int] | None = None
+
+    def of(self, closer: str, start: int) -> int | None:
+        """Where `closer` stands, behind one character or more from `start` on."""
+        if closer in self._missing:
+            return None
+        place = self._text.find(closer, start + 1)
+        if place < 0:
+            # What does not follow here follows nowhere behind.
+            self._missing.add(closer)
+            return None
+        return place
+
+    def of_box(self, start: int) -> int | None:
+        """Where the brace closes that opened before `start`, if it is near."""
+        if self._braces is None:
+            self._braces = _closing_braces(self._text)
+        closing = self._braces.get(start)
+        return closing if closing is not None and closing < start + _LONGEST_BOX else None
+
+
+def _closing_braces(text: str) -> dict[int, int]:
+    """{the place behind an opening brace: its closing one}; `\\{` and `\\}` are none."""
+    closing, opened = {}, []
+    for match in re.finditer(r"\\.|([{}])", text, re.DOTALL):
+        if match[1] == "{":
+            opened.append(match.end())
+        elif match[1] == "}" and opened:
+            closing[opened.pop()] = match.start()
+    return closing
 
 
 def _math(text: str) -> str:
     """Mathematics between dollars: on one line, without a dollar of its own."""
     one_line = " ".join(text.split())
-    return one_line.replace("\\$", _DOLLAR).replace("$", _DOLLAR)
+    # Spaces mean nothing here, and nothing is a link where the dollars are read as text.
+    return _LINK.sub(" ", one_line.replace("\\$", _DOLLAR).replace("$", _DOLLAR))
+
+
+def _without_links(code: str) -> str:
+    """Code that stays text, and no link, where Markdown does not read it as code."""
+    return _LINK.sub(_JOINER, _DIAGRAM.sub(_JOINER, code))
 
 
 def _literal(text: str) -> str:
     """Text of which every character is shown, lines kept."""
     text = _OPENS_LINE.sub(lambda match: "\u00a0" * len(match[1].expandtabs(4)), text)
-    text = _SPECIAL.sub(r"\\\1", text)
+    text = _SPECIAL.sub(r"\\\1", _ADDRESS.sub(_JOINER, text))
     text = re.sub(r"(?<=[<>=~\-])(?=\\?[<>=\-])", _JOINER, text)
     text = re.sub(r":(?=\S)", rf"\\:{_JOINER}", text)
     text = re.sub(r"^(\d+)(?=\\[.)])", rf"\1{_JOINER}", text, flags=re.MULTILINE)
@@ -161,7 +217,8 @@ def _blank(text: str, match: re.Match[str]) -> str:
 
 
 def _marked_up(text: str) -> str:
-    """Markdown without HTML, links, images, directives and mathematics."""
-    text = re.sub(r"(?<!\\)([<$])", r"\\\1", text)
+    """Markdown without HTML, links, images, diagrams, directives and mathematics."""
+    text = re.sub(r"(?<!\\)((?:\\\\)*)([<$])", r"\1\\\2", text)
+    text = re.sub(_ENTITY, _JOINER, _ADDRESS.sub(_JOINER, _DIAGRAM.sub(_JOINER, text)))
     text = text.replace("![", "\\![").replace("](", "]\\(").replace("]:", f"]{_JOINER}:")
-    return re.sub(r":(?=[A-Za-z0-9_/:+])", rf"\\:{_JOINER}", text)
+    return re.sub(r":(?=[A-Za-z0-9_/:+\-\\])", rf"\\:{_JOINER}", text)

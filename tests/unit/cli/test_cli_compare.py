@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -169,6 +169,121 @@ def test_problems_of_one_side_are_an_error(tmp_path: Path, capsys: Captured) -> 
         "sums: the two evaluations answered other problems: 2 ('sums/18', 'sums/19') only in full; "
         "18 in both"
     ) in capsys.readouterr().err
+
+
+def _asked(folder: Path, golds: Sequence[object], *, data: str) -> Path:
+    """An evaluation on a file of one's own, whose problems are numbered by row."""
+    (folder / "sums").mkdir(parents=True)
+    rows = [
+        {"id": f"sums/{number}", "sample": 0, "correct": True, "ground_truth": gold}
+        for number, gold in enumerate(golds)
+    ]
+    (folder / "sums" / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = {"data": {"path": data, "name": "sums"}}
+    summary = {"total_examples": len(rows), "aggregate_metrics": {}, "settings": settings}
+    (folder / "sums" / "summary.json").write_text(json.dumps(summary))
+    return folder
+
+
+def test_other_problems_under_the_same_ids_are_an_error(tmp_path: Path, capsys: Captured) -> None:
+    golds = [str(number) for number in range(8)]
+    first = _asked(tmp_path / "first", golds, data="a.jsonl")
+    second = _asked(tmp_path / "second", [*golds[:2], *golds[:1:-1]], data="b.jsonl")
+    assert _run(first, second) == 2
+    assert capsys.readouterr().err == (
+        "error: sums: the two evaluations asked other problems under the same ids: 6 of 8 have "
+        "another gold answer ('sums/2': '2' in first, '7' in second, 'sums/3': '3' in first, '6' "
+        "in second, 'sums/4': '4' in first, '5' in second, 'sums/5': '5' in first, '4' in second, "
+        "'sums/6': '6' in first, '3' in second and 1 more); they read data.path 'a.jsonl' and "
+        "'b.jsonl'\n\nhint: evaluate both on the same file of problems\n"
+    )
+    third = _asked(tmp_path / "third", ["9" * 99, *golds[1:]], data="a.jsonl")
+    assert _run(first, third) == 2
+    told = capsys.readouterr().err
+    assert f"1 of 8 have another gold answer ('sums/0': '0' in first, '{'9' * 37}...'" in told
+    assert "both read data.path 'a.jsonl', which has changed between them" in told
+    assert _run("--pool", f"{first},{second}", third) == 2
+    assert f"sums: {first},{second} cannot be pooled: the two eval" in capsys.readouterr().err
+    copy = _asked(tmp_path / "copy", list(range(8)), data="copy.jsonl")
+    assert _run(first, copy) == 0
+
+
+def _flat(file: Path, right: Mapping[str, int]) -> Path:
+    """A flat results file: ten problems of each data source, numbered from 0, in turn."""
+    rows = [
+        {
+            "prompt": f"{number}?",
+            "generated_text": "",
+            "answer": f"{source} {number}",
+            "correctness": number < solved,
+            "id": str(number),
+            "data_source": source,
+        }
+        for number in range(10)
+        for source, solved in right.items()
+    ]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def _whole_run(file: Path, right: Mapping[str, int]) -> Path:
+    """The same evaluation as one JSON file."""
+    rows = [
+        {
+            "id": str(number),
+            "subject": None,
+            "level": None,
+            "question": f"{number}?",
+            "ground_truth": f"{name} {number}",
+            "r1_format_extracted": None,
+            "correct": number < solved,
+            "rewards": {},
+            "full_response": "",
+            "dataset": name,
+        }
+        for name, solved in right.items()
+        for number in range(10)
+    ]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"metadata": {}, "results": rows}))
+    return file
+
+
+def test_a_file_of_several_data_sets_has_a_row_for_each(tmp_path: Path, capsys: Captured) -> None:
+    before = _flat(tmp_path / "before.jsonl", {"aime": 1, "math": 5})
+    after = _flat(tmp_path / "after.jsonl", {"aime": 1, "math": 9})
+    whole = _whole_run(tmp_path / "eval_runs/e/step_0/e.json", {"math": 9, "aime": 1})
+    for other in (after, whole):
+        assert _run(before, other) == 0
+        lines = capsys.readouterr().out.splitlines()
+        rows = [" ".join(line.split()) for line in lines if line.startswith(("aime", "math"))]
+        assert rows[0].startswith("aime 10 10.0 % [1.8, 40.4] 10.0 % [1.8, 40.4] +0.0 ")
+        assert rows[1].startswith("math 10 50.0 % [23.7, 76.3] 90.0 % [59.6, 98.2] +40.0 ")
+        assert len(rows) == 2
+    assert _run(before, after, "--dataset", "math", "--json") == 0
+    (one,) = json.loads(capsys.readouterr().out)["comparisons"]
+    assert (one["dataset"], one["difference"]["num_better"]) == ("math", 4)
+
+
+def test_files_of_one_data_set_are_called_by_it(tmp_path: Path, capsys: Captured) -> None:
+    """And not by their folders, which are those of two steps."""
+    first = _whole_run(tmp_path / "eval_runs/e/step_0/e.json", {"math": 5})
+    last = _whole_run(tmp_path / "eval_runs/e/step_100/e.json", {"math": 9, "aime": 2})
+    assert _run(first, last) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[4].split()[:2] == ["math", "10"]
+    assert "aime is left out: only " in printed.err
+    folder = _asked(tmp_path / "r" / "e", ["1"], data="math")
+    (folder / "sums").rename(folder / "math")
+    rows = [
+        {"id": str(number), "sample": 0, "correct": False, "ground_truth": f"math {number}"}
+        for number in range(10)
+    ]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "math" / "results.jsonl").write_text(text)
+    assert _run(folder, last) == 0
+    assert capsys.readouterr().out.splitlines()[4].split()[:2] == ["math", "10"]
 
 
 def test_what_cannot_be_compared(tmp_path: Path, capsys: Captured) -> None:

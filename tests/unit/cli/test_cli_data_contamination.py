@@ -69,11 +69,92 @@ def test_wrong_columns_and_names_are_said(files: tuple[Path, Path], capsys: Capt
     train, bench = files
     arguments = ["data", "contamination", str(train), "--against", str(bench)]
     assert main([*arguments, "--question", "query"]) == 2
-    assert "name the column with --question" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "name the column with --question" in error
+    assert "its columns: id, problem, response; 1 more cannot be read" in error
     assert main(["data", "contamination", str(train), "--against", "math500,"]) == 2
     assert "a benchmark's name is empty" in capsys.readouterr().err
     assert main([*arguments, "--clean", str(train.with_suffix(".csv"))]) == 2
     assert "both must end alike" in capsys.readouterr().err
+
+
+def test_a_report_takes_no_place_that_is_taken(files: tuple[Path, Path], capsys: Captured) -> None:
+    train, bench = files
+    before = train.read_bytes()
+    arguments = ["data", "contamination", str(train), "--against", str(bench), "--out"]
+    assert main([*arguments, str(train)]) == 2
+    assert "is the training set itself" in capsys.readouterr().err
+    assert main([*arguments, str(train.parent)]) == 2
+    assert "is a folder" in capsys.readouterr().err
+    assert main([*arguments, str(bench / "report.json")]) == 2
+    assert "cannot be written" in capsys.readouterr().err
+    assert train.read_bytes() == before
+
+
+def test_a_copy_of_an_array_is_refused_before_anything_is_written(
+    files: tuple[Path, Path], capsys: Captured
+) -> None:
+    _, bench = files
+    array = bench.with_name("array.jsonl")
+    array.write_text(json.dumps([{"problem": LONG}, {"problem": "Find w."}], indent=1))
+    clean, report = array.with_name("clean.jsonl"), array.with_name("report.json")
+    arguments = ["data", "contamination", str(array), "--against", str(bench)]
+    assert main([*arguments, "--clean", str(clean), "--out", str(report)]) == 2
+    assert "holds one JSON array" in capsys.readouterr().err
+    assert not clean.exists()
+    assert not report.exists()
+    assert main(arguments) == 0
+    assert "1 of 2 rows overlap" in capsys.readouterr().err
+
+
+def test_choices_that_cannot_be_read_are_counted(
+    files: tuple[Path, Path], capsys: Captured
+) -> None:
+    train, bench = files
+    rows = [{"problem": LONG, "options": "5 or 6"}, {"problem": "Find w.", "options": ["1", "2"]}]
+    train.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    arguments = ["data", "contamination", str(train), "--against", str(bench), "--json"]
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    told = json.loads(captured.out)
+    assert (told["rows_choices_unreadable"], told["rows_overlapping"]) == (1, 1)
+    assert "1 rows are compared without their choices" in captured.err
+    assert "(first: line 1: the options '5 or 6'" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("name", "questions"),
+    [("mmlu_math", 1189), ("mmlu_stem", 3005), ("aqua", 254), ("sat_math", 32)],
+)
+def test_a_benchmark_of_multiple_choice_is_found_in_its_own_rows(
+    name: str,
+    questions: int,
+    shared_data: Path,
+    tmp_path: Path,
+    capsys: Captured,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As published, with the choices in a column of their own, and with them in the text."""
+    monkeypatch.setenv("WORKINGS_DATA_DIR", str(shared_data))
+    out = str(tmp_path / "eval")
+    assert main(["data", "prepare", "benchmarks", "--sets", name, "--out", out]) == 0
+    capsys.readouterr()
+    for train in (name, f"{out}/{name}/test.jsonl"):
+        assert main(["data", "contamination", train, "--against", name, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["benchmarks"][name]
+        assert found["questions"] == questions
+        assert found["questions_by_kind"] == {"exact": questions, "whole": 0, "ngram": 0}
+
+
+def test_questions_of_mmlu_stand_in_the_training_set_of_math(
+    shared_data: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MATH asks them without choices."""
+    monkeypatch.setenv("WORKINGS_DATA_DIR", str(shared_data))
+    arguments = ["data", "contamination", "math_train", "--against", "mmlu_math", "--json"]
+    assert main([*arguments, "--min-share", "0.5"]) == 0
+    found = json.loads(capsys.readouterr().out)["benchmarks"]["mmlu_math"]
+    assert found["questions_by_kind"] == {"exact": 71, "whole": 0, "ngram": 1}
 
 
 def test_real_sets_by_name(

@@ -134,7 +134,7 @@ def test_another_file_in_a_folder_that_exists_is_an_error(
     assert main([*arguments, "--held-out", "3"]) == 0
     assert main([*arguments, "--held-out", "4"]) == 2
     error = capsys.readouterr().err
-    assert f"{out} exists" in error
+    assert f"{out} exists, and is not what this would make: its --held-out is 3, not 4" in error
     assert "--force" in error
 
 

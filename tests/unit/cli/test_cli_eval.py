@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,11 @@ from typing import Any
 import pytest
 import yaml
 
+from processes import start_script
+from workings.cli.commands import eval as eval_command
+from workings.cli.evaluation.plan import evaluating_alone
 from workings.cli.main import main
+from workings.errors import DataError
 from workings.evaluation.reports import read_results
 
 SummaryOf = Callable[[Path], dict[str, Any]]
@@ -259,6 +265,141 @@ def test_what_was_begun_is_not_gone_on_with_unasked(
     assert main(arguments) == 2
     assert "exists, with results for short and responses for long" in capsys.readouterr().err
     assert main([*arguments, "--resume"]) == 0
+
+
+def _files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def _write(folder: Path, files: dict[str, str]) -> dict[Path, bytes]:
+    """What the folder then holds."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return _files(folder)
+
+
+SUMMARY = json.dumps({"total_examples": 1, "aggregate_metrics": {}, "settings": {}})
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (
+            {"config.yaml": "kind: grpo\nname: e\n", "metrics.jsonl": "{}\n"},
+            "e holds the grpo run 'e'; this evaluation would overwrite its files",
+        ),
+        ({"metrics.jsonl": "{}\n"}, "e holds the metrics.jsonl of another run;"),
+        ({"config.yaml": "name: e\n"}, "e holds a config.yaml of no kind;"),
+        (
+            {"long/config.yaml": "kind: sft\nname: e/long\n"},
+            "e/long holds the sft run 'e/long';",
+        ),
+        ({"long/config.yaml": "kind: eval\n"}, "e/long holds another evaluation;"),
+        ({"long/summary.json": SUMMARY}, "e exists, with results for long|there is no config.yaml"),
+    ],
+)
+def test_another_run_is_never_overwritten(
+    files: dict[str, str],
+    message: str,
+    arguments: list[str],
+    tmp_path: Path,
+    capsys: Captured,
+) -> None:
+    before = _write(tmp_path / "e", files)
+    first, _, otherwise = message.partition("|")
+    for option in ([], ["--resume"], ["--fresh"]):
+        assert main([*arguments, *option]) == 2
+        told = capsys.readouterr().err
+        assert (otherwise if otherwise and option else first) in told
+        assert "name=..." in told
+        after = _files(tmp_path / "e")
+        after.pop(tmp_path / "e" / ".lock", None)
+        assert after == before
+
+
+def test_a_grid_does_not_go_into_a_training_run(
+    arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    before = _write(tmp_path / "e", {"config.yaml": "kind: grpo\nname: e\n"})
+    assert main([*arguments, "--grid", "sampling.temperature=0.0,0.6", "--fresh"]) == 2
+    assert "e holds the grpo run 'e'" in capsys.readouterr().err
+    assert _files(tmp_path / "e") == before
+
+
+def test_data_sets_that_are_not_asked_for_count_too(
+    arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    """They would keep their numbers under the settings of another evaluation."""
+    stored = {"config.yaml": "kind: eval\nname: e\n", "gsm8k/summary.json": SUMMARY}
+    before = _write(tmp_path / "e", {**stored, "short/summary.json": SUMMARY})
+    for option in ([], ["--resume"], ["--fresh"]):
+        assert main([*arguments, "sampling.max_tokens=5", *option]) == 2
+        assert capsys.readouterr().err == (
+            f"error: the evaluation {tmp_path}/e exists, with results for short, gsm8k; gsm8k is "
+            "not asked for now\n\n"
+            "hint: name=... starts another beside it; --resume and --fresh need all of its data "
+            "sets in datasets=[...]\n"
+        )
+        assert {**before, tmp_path / "e" / ".lock": b""} == _files(tmp_path / "e")
+
+
+def test_beginning_anew_says_what_it_replaces(
+    arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    stored = {"config.yaml": "kind: eval\nname: e\n", "short/summary.json": SUMMARY}
+    _write(tmp_path / "e", {**stored, "long/sampling.json": "{}"})
+    assert main([*arguments, "--fresh"]) == 0
+    assert (
+        f"note: --fresh replaces results for short and responses for long in {tmp_path}/e\n"
+    ) in capsys.readouterr().err
+
+
+def test_two_starts_of_one_name_do_not_mix(
+    arguments: list[str], tmp_path: Path, capsys: Captured
+) -> None:
+    other = start_script(
+        tmp_path,
+        f"""
+        import time
+        from pathlib import Path
+        from workings.cli.evaluation.plan import evaluating_alone
+        with evaluating_alone(Path({str(tmp_path / "e")!r})):
+            print("held", flush=True)
+            time.sleep(100)
+        """,
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "held\n"
+        for option in ([], ["--resume"], ["--fresh"]):
+            assert main([*arguments, *option]) == 2
+            told = capsys.readouterr().err
+            assert f"another process is writing {tmp_path}/e: process {other.pid} on " in told
+            assert "start another evaluation beside it with name=..." in told
+    finally:
+        os.kill(other.pid, signal.SIGKILL)
+        other.communicate(timeout=20)
+    assert [path.name for path in (tmp_path / "e").iterdir()] == [".lock"]
+
+
+def test_the_folder_is_held_until_every_file_is_written(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    summarise, held = eval_command._summarise, []
+
+    def remembered(tree: Path) -> None:
+        with pytest.raises(DataError, match="another process is writing") as caught:
+            evaluating_alone(tmp_path / "e").__enter__()
+        held.append(caught.value)
+        summarise(tree)
+
+    monkeypatch.setattr(eval_command, "_summarise", remembered)
+    assert main(arguments) == 0
+    assert len(held) == 1
+    with evaluating_alone(tmp_path / "e"):
+        assert main(["eval", "--regrade", str(tmp_path / "e")]) == 2
+    assert main(["eval", "--regrade", str(tmp_path / "e")]) == 0
 
 
 def test_only_the_reward_can_be_graded_again(

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from workings.cli.commands import eval_luffy
+from workings.cli.evaluation.plan import evaluating_alone
 from workings.cli.main import main
 from workings.evaluation.reports import read_results
 from workings.rollout.transformers_engine import TransformersEngine
@@ -173,3 +174,23 @@ def test_without_system_does_nothing_where_there_is_none() -> None:
     turns = (Message(role="system", content="s"), Message(role="user", content="?"))
     both = Problem(id="p", question="?", answer="1", messages=turns)
     assert eval_luffy.without_system(both).messages == turns[1:]
+
+
+def test_a_file_of_something_else_is_not_overwritten(
+    rows: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    output = tmp_path / "metrics.jsonl"
+    output.write_text('{"step": 1}\n')
+    for option in ((), ("--fresh",)):
+        assert main(arguments(tmp_path / "model", rows, output, *option)) == 2
+        assert (
+            f"{output} exists, and metrics.responses beside it has no responses that it was made of"
+        ) in capsys.readouterr().err
+    assert output.read_text() == '{"step": 1}\n'
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["metrics.jsonl", "valid.parquet"]
+
+
+def test_two_starts_of_one_file_do_not_mix(rows: Path, tmp_path: Path, capsys: Captured) -> None:
+    with evaluating_alone(tmp_path / "own.responses"):
+        assert main(arguments(tmp_path / "model", rows, tmp_path / "own.jsonl")) == 2
+    assert f"another process is writing {tmp_path}/own.responses" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,30 @@ def test_another_step_and_one_that_is_not_there(grpo_run: Path, capsys: Captured
     assert main(["inspect", "rollouts", str(grpo_run), "--step", "9"]) == 2
     err = capsys.readouterr().err
     assert "holds no rollouts of step 9\n\nhint: it has 2 steps between 1 and 2\n" in err
+
+
+def test_only_files_of_a_step_are_rollouts(
+    grpo_run: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(grpo_run, run)
+    for name in ("step_best", "step_000001_old"):
+        shutil.copy(run / "rollouts/step_000001.parquet", run / f"rollouts/{name}.parquet")
+    assert main(["inspect", "rollouts", str(run)]) == 0
+    assert f"{run}, step 2\n" in capsys.readouterr().out
+    assert main(["inspect", "rollouts", str(run), "--step", "9"]) == 2
+    assert "it has 2 steps between 1 and 2" in capsys.readouterr().err
+
+
+def test_a_cut_file_of_rollouts_is_named(grpo_run: Path, tmp_path: Path, capsys: Captured) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(grpo_run, run)
+    file = run / "rollouts/step_000002.parquet"
+    file.write_bytes(file.read_bytes()[:-20])
+    assert main(["inspect", "rollouts", str(run)]) == 2
+    err = capsys.readouterr().err
+    assert f"error: {file} cannot be read: " in err
+    assert "hint: it is no parquet file, or was cut" in err
 
 
 def test_a_run_without_rollouts(sft_run: Path, capsys: Captured) -> None:

@@ -6,15 +6,22 @@ import re
 
 import pytest
 import torch
+from hungry_engine import HungryBuild
 
 from workings.cli.main import main
-from workings.cli.out_of_memory import explained, is_out_of_memory, remedies
+from workings.cli.out_of_memory import explained, remedies
 from workings.config.compose import compose
 from workings.config.grpo import GRPOConfig
 from workings.config.pipeline import PipelineConfig
 from workings.config.sample import SampleConfig
 from workings.config.sft import SFTConfig
-from workings.errors import EngineError, EngineMemoryError, ModelError, TrainingError
+from workings.errors import (
+    EngineError,
+    EngineMemoryError,
+    ModelError,
+    TrainingError,
+    is_out_of_memory,
+)
 
 BASE = {"name": "r", "model": {"name_or_path": "tiny"}, "data": {"train": {"path": "p"}}}
 CARD = (
@@ -217,5 +224,51 @@ def test_a_command_that_runs_out_of_memory_exits_with_the_remedies(
     said = capsys.readouterr().err
     assert code == 1
     assert f"error: out of memory while {place}: CUDA out of memory. Tried to allocate 2.00" in said
+    assert "hint: in this order:\n  1. num_generations=2 (now 4)" in said
+    assert "\n  2. batch.microbatch_tokens=4096 (now 8192)" in said
+
+
+def test_an_engine_with_memory_of_its_own_has_its_own_remedies():
+    elsewhere = {"own_process": True, "device": "cuda:1", "gpu_memory_utilization": 0.9}
+    server = {"name": "server", "server_url": "http://x:1"}
+    run = grpo(engine=elsewhere, num_generations=4, sampling={"max_tokens": 64})
+    error = EngineMemoryError("the engine failed in generate, in its own process: CUDA")
+    lines = raised(error, run).hint.splitlines()[1:]
+    assert [re.search(r"[a-zA-Z_]\S*?(?==)", line)[0] for line in lines] == [
+        "engine.gpu_memory_utilization",
+        "num_generations",
+        "engine.max_batch_size",
+        "PYTORCH_CUDA_ALLOC_CONF",
+        "sampling.max_tokens",
+    ]
+    # The trainer's own shortage, and an engine on the trainer's card.
+    assert "optimizer.offload" in raised(torch.OutOfMemoryError(CARD), run).hint
+    assert "optimizer.offload" in raised(error, grpo(engine={"own_process": True})).hint
+    away = raised(error, grpo(engine=server, num_generations=4, sampling={"max_tokens": 64})).hint
+    assert away == (
+        "in this order:\n"
+        "  1. num_generations=2 (now 4): fewer samples at once, in smaller groups\n"
+        "  2. sampling.max_tokens=32 (now 64): shorter completions"
+    )
+
+
+def test_a_command_whose_engine_runs_out_of_memory_in_its_process_exits_with_the_remedies(
+    tiny_folder, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("workings.cli.engines.EngineBuild", HungryBuild)
+    code = main(
+        [
+            *("grpo", "name=r", f"output_dir={tmp_path}", f"model.name_or_path={tiny_folder}"),
+            *("data.train.path=arithmetic", "data.train.limit=4", "model.device=cpu"),
+            *("data.template=question_only", "reward.name=question_only", "max_steps=1"),
+            *("prompts_per_step=2", "num_generations=4", "sampling.max_tokens=4"),
+            *("tracking.console=false", "evaluation.at_start=false", "evaluation.at_end=false"),
+            "engine.own_process=true",
+        ]
+    )
+    said = capsys.readouterr().err
+    assert code == 1
+    assert "error: out of memory while sampling: the engine failed in generate, in its own" in said
+    assert "DefaultCPUAllocator: can't allocate memory" in said
     assert "hint: in this order:\n  1. num_generations=2 (now 4)" in said
     assert "\n  2. batch.microbatch_tokens=4096 (now 8192)" in said

@@ -123,6 +123,25 @@ def test_what_cannot_be_drawn(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("content", ['{"git": {"com', "[]", '{"git": 3}', ""])
+def test_a_damaged_environment_is_named(tmp_path: Path, content: str, capsys: Captured) -> None:
+    run = _run(tmp_path / "a")
+    (run / "environment.json").write_text(content)
+    assert main(["plot", str(run)]) == 2
+    err = capsys.readouterr().err
+    assert f"error: {run / 'environment.json'} is no record of a run's environment: " in err
+    assert "remove it to plot without" in err
+
+
+def test_a_damaged_metric_is_named_with_its_line(tmp_path: Path, capsys: Captured) -> None:
+    run = _run(tmp_path / "a")
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 9, "train/reward": null}\n')
+    assert main(["plot", str(run)]) == 2
+    expected = "metrics.jsonl line 5: train/reward is null; expected a number"
+    assert expected in capsys.readouterr().err
+
+
 def test_labels_are_as_short_as_they_can_be() -> None:
     runs = [Path("x/a/grpo"), Path("x/a/sft"), Path("x/b/grpo")]
     assert labels(runs) == ["a/grpo", "a/sft", "b/grpo"]

@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli_runs import SUMS, grpo_arguments
+from cli_runs import SUMS, VALIDATION, grpo_arguments, run_arguments
 from transformers import AutoModelForCausalLM
 
+import vllm_stand_in
 from workings.cli.evaluation.before_after import before_and_after
 from workings.cli.evaluation.validation import benchmark_of
 from workings.cli.main import main
 from workings.data.benchmarks import benchmark_config
 from workings.evaluation.compare import compare_folders
 from workings.evaluation.reports import read_results, read_summary
+from workings.models.weights import named_full_weights
+from workings.rollout.vllm_engine import VLLMEngine
 from workings.tracking.rollouts import read_groups
 
 OTHER = f"{{path: arithmetic, name: other, split: test, options: {{num_problems: 5, {SUMS}}}}}"
@@ -124,3 +127,55 @@ def test_two_sets_of_one_name_are_refused(
     more = ("name=m", f"evaluation.datasets=[{again}]")
     assert main(grpo_arguments(tiny_folder, tmp_path, *more)) == 2
     assert "two sets to evaluate on are called 'arithmetic'" in capsys.readouterr().err
+
+
+LOADED = ["begin reload", "end reload", "reset_prefix_cache"]
+AWAKE = ["wake weights", *LOADED, "wake kv_cache"]
+
+
+@pytest.fixture
+def resting_vllm(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> type[vllm_stand_in.StandIn]:
+    """vLLM's stand-in, whose weights are gone once it sleeps, as on a GPU."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_folder)
+    always = property(lambda engine: True, lambda engine, value: None)
+    monkeypatch.setattr(VLLMEngine, "_sleeps", always, raising=False)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    return vllm_stand_in.install(monkeypatch, [name for name, _ in named_full_weights(model)])
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+def test_weights_that_an_evaluation_dropped_are_there_for_the_next_batch(
+    entropy: bool,
+    tiny_folder: Path,
+    tmp_path: Path,
+    resting_vllm: type[vllm_stand_in.StandIn],
+) -> None:
+    more = ("name=m", "engine.name=vllm", f"evaluation.token_entropy={str(entropy).lower()}")
+    assert main(grpo_arguments(tiny_folder, tmp_path, *more)) == 0
+    evaluated = [row["step"] for row in rows(tmp_path / "m") if "eval/accuracy" in row]
+    assert evaluated == [0, 1, 2]
+    calls = resting_vllm.made.calls
+    assert calls[:4] == [*LOADED, "sleep 2"]
+    assert calls.count("sleep 2") == 1 + 3 + 2  # at first, after evaluations, while training
+
+
+def test_an_engine_that_only_evaluates_rests_from_the_first_step_on(
+    tiny_folder: Path, tmp_path: Path, resting_vllm: type[vllm_stand_in.StandIn]
+) -> None:
+    arguments = run_arguments(
+        "sft",
+        tiny_folder,
+        tmp_path,
+        *("name=s", f"data.validation={VALIDATION}", "data.validation_fraction=0"),
+        *("data.max_response_length=null", "batch_size=4", "max_steps=2", "engine.name=vllm"),
+        "evaluation={every_steps: 1, at_start: false, limit: 4, sampling: {max_tokens: 8}}",
+    )
+    assert main(arguments) == 0
+    evaluation = [*AWAKE, "sleep 2"]
+    assert resting_vllm.made.calls == [
+        *LOADED,
+        "sleep 2",
+        *evaluation,
+        *evaluation,
+        "shutdown",
+    ]

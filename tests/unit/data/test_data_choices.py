@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from workings.data.choices import (
     are_indices,
@@ -11,6 +13,7 @@ from workings.data.choices import (
     letter_of,
     options_of,
     placed_among,
+    stem_of,
     with_options,
 )
 from workings.errors import DataError
@@ -128,3 +131,22 @@ def test_an_index_goes_before_an_option_that_is_its_number() -> None:
 def test_which_golds_are_indices(golds: list[object], indices: bool) -> None:
     options = [["1", "2", "3"], ["1", "4", "x"]][: len(golds)]
     assert are_indices(golds, options) is indices
+
+
+@pytest.mark.parametrize(
+    ("question", "stem"),
+    [
+        ("Which?\n\nA) one\nB) two\n", "Which?"),
+        ("Which?\n(A) one\n(B) two", "Which?"),
+        ("1. First.\n2. Second.\nWhich?\n1) a\n2) b", "1. First.\n2. Second.\nWhich?"),
+        ("Which? A) one B) two", ""),
+        ("Which?\nB) two", ""),
+    ],
+)
+def test_the_stem_is_the_question_above_its_choices(question: str, stem: str) -> None:
+    assert stem_of(question) == stem
+
+
+@given(st.lists(st.text("xyz 1", min_size=1), min_size=2, max_size=6))
+def test_a_question_with_options_has_itself_as_stem(options: list[str]) -> None:
+    assert stem_of(with_options("Which of these?", options)) == "Which of these?"

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from pyarrow import parquet
 
+from workings.data.choices import with_options
 from workings.data.contamination import (
     ContaminationIndex,
     Overlap,
@@ -20,7 +21,7 @@ from workings.data.contamination import (
 )
 from workings.data.contamination_report import ContaminationReport
 from workings.data.preparation.questions import normalised, question_key
-from workings.data.training_texts import training_text
+from workings.data.training_texts import choices_offered, training_text
 from workings.errors import ConfigError, DataError
 
 
@@ -250,3 +251,41 @@ def test_questions_of_training_rows_in_every_schema() -> None:
     assert [training_text(row) for row in rows] == [("2+2?", "4")] * 4
     assert training_text({"text": "plain"}) == (None, "plain")
     assert training_text({"q": "2+2?", "problem": "no"}, column="q").question == "2+2?"
+
+
+# --------------------------------------------------------------------------------- multiple choice
+
+STEM = "How many positive integers are factors of both 120 and 40?"
+CHOICES = ["four of them", "eight of them", "sixteen of them", "none at all"]
+
+
+def test_a_question_of_multiple_choice_is_compared_with_its_choices() -> None:
+    index = index_of([with_options(STEM, CHOICES), with_options(STEM, ["1", "2"])])
+    assert kinds(index.look_up(STEM, options=CHOICES))["0"] == "exact"
+    assert "1" not in kinds(index.look_up(STEM, options=CHOICES))
+    assert kinds(index.look_up(with_options(STEM, CHOICES)))["0"] == "exact"
+
+
+def test_one_side_without_choices_is_the_question_all_the_same() -> None:
+    index = index_of([with_options(STEM, CHOICES)])
+    assert kinds(index.look_up(STEM)) == {"0": "exact"}
+    bare = index_of([STEM])
+    assert kinds(bare.look_up(STEM, options=CHOICES)) == {"0": "exact"}
+    assert kinds(bare.look_up(with_options(STEM, CHOICES))) == {"0": "exact"}
+
+
+def test_a_short_question_says_nothing_without_its_choices() -> None:
+    short = "Which of these is true?"
+    index = index_of([with_options(short, CHOICES)])
+    assert index.look_up(short) == []
+    assert index.look_up(short, options=["one", "two"]) == []
+    assert kinds(index.look_up(short, options=CHOICES)) == {"0": "exact"}
+    assert index_of([short]).look_up(with_options(short, CHOICES)) == []
+
+
+def test_choices_stand_in_columns_of_a_usual_name() -> None:
+    assert choices_offered({"options": None, "choices": ["a", "b"]}) == ("a", "b")
+    assert choices_offered({"options": "A) 5 B) 6"}) == ("5", "6")
+    assert choices_offered({"problem": "2+2?"}) == ()
+    with pytest.raises(DataError, match="the options"):
+        choices_offered({"options": {"text": 7}})

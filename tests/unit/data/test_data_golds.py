@@ -49,6 +49,9 @@ def test_reductions(value: object, gold: str) -> None:
         (r"\boxed{5", "a box that never closes"),
         (["1", "2"], "a list of 2 and not one text or number"),
         ({"a": 1}, "a dict and not one text"),
+        (float("nan"), "the value is nan; expected a finite number"),
+        (float("-inf"), "the value is -inf; expected a finite number"),
+        ([float("nan")], "the value is nan"),
     ],
 )
 def test_what_cannot_be_compared_with(value: object, reason: str) -> None:

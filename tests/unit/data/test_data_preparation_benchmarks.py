@@ -96,6 +96,19 @@ def test_an_unknown_benchmark_names_the_nearest(monkeypatch: pytest.MonkeyPatch)
         find_benchmarks("math50")
 
 
+def test_an_unknown_name_beside_a_folder_of_data_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKINGS_DATA_DIR", str(tmp_path))
+    write_jsonl(tmp_path / "mine.jsonl", [{"problem": "1+1?", "answer": "2"}])
+    (mine,) = find_benchmarks("mine")
+    assert mine.load().items[0].question == "1+1?"
+    for name, nearest in (("gsm", "gsm8k"), ("luffy_math", "luffy_maths")):
+        with pytest.raises(ConfigError, match=f"did you mean '{nearest}'") as raised:
+            find_benchmarks(name)
+        assert str(tmp_path) in str(raised.value.hint)
+
+
 def test_questions_without_golds_count_for_contamination(shared_data: Path) -> None:
     notes: list[str] = []
     (found,) = questions_of(["simple_safety_tests"], folder=shared_data, log=notes.append)

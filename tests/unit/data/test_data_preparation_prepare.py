@@ -11,12 +11,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from preparation_files import dapo_row, omr_row, prepared, read_jsonl, write_jsonl, write_parquet
+from preparation_files import (
+    dapo_row,
+    omr_row,
+    openr1_row,
+    prepared,
+    read_jsonl,
+    words,
+    write_jsonl,
+    write_parquet,
+)
 
 from processes import start_script, wait_until
 from workings.data.contamination import ContaminationIndex, OverlapRule, benchmark_questions
 from workings.data.preparation.card import card_text
-from workings.data.preparation.prepare import Request, is_made, prepare
+from workings.data.preparation.made import difference, is_made
+from workings.data.preparation.prepare import Request, prepare
 from workings.data.preparation.recipes import RECIPES
 from workings.data.preparation.source import find_source
 from workings.data.preparation.tally import Tally
@@ -124,6 +134,107 @@ def test_what_is_made_already_is_known(source: Path, tmp_path: Path) -> None:
     assert is_made(request())
     source.write_text(source.read_text() + "\n")
     assert not is_made(request())
+
+
+def luffy_request(tmp_path: Path, **changes: Any) -> Request:
+    """A preparation with everything that may be read besides the rows."""
+    recipe = RECIPES["openr1_46k"]
+    settings = {"exclude": str(tmp_path / "excluded"), "system_prompt": "s.txt"}
+    values = {
+        "recipe": recipe,
+        "settings": recipe.effective({**settings, "tokenizer": str(tmp_path / "tokenizer")}),
+        "source": find_source(str(tmp_path / "source"), patterns=["*"], split="train"),
+        "target": tmp_path / "out",
+        "system_text": "Reason first.",
+        "contamination": index_of("Find the end of the world."),
+        **changes,
+    }
+    return Request(**values)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """What `luffy_request` makes, and its inputs beside it."""
+    trace = "<think>\nSo.\n</think>\nIt is."
+    rows = [openr1_row(n, [(trace, True, True)]) for n in range(4)]
+    write_jsonl(tmp_path / "source/a.jsonl", rows)
+    write_jsonl(tmp_path / "excluded/a.jsonl", [{"problem": rows[3]["problem"]}])
+    (tmp_path / "tokenizer").mkdir()
+    (tmp_path / "tokenizer/tokenizer.json").write_text("{}")
+    prepare(luffy_request(tmp_path), count_tokens=words, log=lambda _: None)
+    return tmp_path
+
+
+def test_inputs_that_changed_are_told(made: Path) -> None:
+    assert difference(luffy_request(made)) is None
+    for changes, told in (
+        ({"system_text": "Reason last."}, "--system-prompt is not the one in its record"),
+        ({"contamination": index_of("Find it.")}, "contamination check is not the one"),
+        ({"limit": 9}, "its limit is None, not 9"),
+    ):
+        assert told in str(difference(luffy_request(made, **changes)))
+    for file, told in (
+        ("source/a.jsonl", "a.jsonl has changed since it was read"),
+        ("source/b.jsonl", "other files would be read (b.jsonl is new)"),
+        ("source/0.jsonl", "other files would be read (0.jsonl is new)"),
+        ("excluded/a.jsonl", "--exclude: a.jsonl has changed since it was read"),
+        ("excluded/b.jsonl", "--exclude: other files would be read (b.jsonl is new)"),
+        ("tokenizer/tokenizer.json", "--tokenizer is not the one in its record"),
+        ("out/openr1.parquet", "openr1.parquet is not as it was written"),
+    ):
+        before = (made / file).read_bytes() if (made / file).exists() else None
+        (made / file).write_bytes((before or b"") + b"\n")
+        assert told in str(difference(luffy_request(made)))
+        (made / file).unlink() if before is None else (made / file).write_bytes(before)
+    assert difference(luffy_request(made)) is None
+    (made / "source/a.jsonl").rename(made / "source/c.jsonl")
+    assert "(c.jsonl is new, a.jsonl is gone)" in str(difference(luffy_request(made)))
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ("excluded", "does not say what the files of --exclude held"),
+        ("system_prompt", "--system-prompt is not the one in its record, or not recorded"),
+        ("tokenizer", "--tokenizer is not the one in its record, or not recorded"),
+        ("contamination", "contamination check is not the one in its record, or not recorded"),
+        ("outputs", "no whole preparation.json"),
+    ],
+)
+def test_an_older_record_is_not_trusted_for_what_it_leaves_out(
+    missing: str, told: str, made: Path
+) -> None:
+    path = made / "out/preparation.json"
+    record = json.loads(path.read_text())
+    if missing == "contamination":
+        del record["contamination"]["asked"]["sha256"]
+    else:
+        del record[missing]
+    path.write_text(json.dumps(record))
+    assert told in str(difference(luffy_request(made)))
+
+
+def test_files_behind_a_limit_do_not_count(tmp_path: Path) -> None:
+    """A limit that was reached leaves later files alone; one that was not would read them."""
+    write_jsonl(tmp_path / "source/b.jsonl", [dapo_row(n) for n in range(5)])
+    recipe = RECIPES["dapo_math"]
+
+    def request(limit: int) -> Request:
+        return Request(
+            recipe=recipe,
+            settings=recipe.effective({}),
+            source=find_source(str(tmp_path / "source"), patterns=["*"], split="train"),
+            target=tmp_path / f"out{limit}",
+            limit=limit,
+        )
+
+    for limit in (5, 6):
+        prepare(request(limit), log=lambda _: None)
+    write_jsonl(tmp_path / "source/c.jsonl", [dapo_row(9)])
+    assert difference(request(5)) is None
+    assert "c.jsonl is new" in str(difference(request(6)))
+    write_jsonl(tmp_path / "source/a.jsonl", [dapo_row(9)])
+    assert "a.jsonl is new" in str(difference(request(5)))
 
 
 def test_a_limit_reads_the_first_rows(source: Path, tmp_path: Path) -> None:

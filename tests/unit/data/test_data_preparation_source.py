@@ -150,6 +150,8 @@ def test_a_name_in_the_folder_of_data_sets(tmp_path: Path, monkeypatch: pytest.M
     assert entry["bytes"] == path.stat().st_size == 17
     with pytest.raises(DataError, match="holds no data set 'yours'"):
         find_source("yours", patterns=["*"], split="train")
+    with pytest.raises(DataError, match="did you mean 'mine'"):
+        find_source("mines", patterns=["*"], split="train")
     with pytest.raises(DataError, match="does not exist"):
         find_source("./yours.jsonl", patterns=["*"], split="train")
 

@@ -121,6 +121,24 @@ def test_golds_are_checked_at_load() -> None:
     assert (loaded.total, loaded.num_dropped, loaded.dropped) == (4, 2, {"bad_gold": 2})
 
 
+def test_a_gold_that_is_no_finite_number_is_no_gold() -> None:
+    """pandas writes NaN for an empty cell of a column of numbers."""
+    golds = [1.0, float("nan"), float("inf"), 4.0]
+    rows = [{"problem": f"q{i}", "answer": gold} for i, gold in enumerate(golds)]
+    with pytest.raises(DataError) as raised:
+        load(*rows)
+    assert "2 of 4 gold answers are not usable:\n  row 1: the value is nan" in str(raised.value)
+    loaded = load(*rows, bad_gold="drop")
+    assert [problem.answer for problem in loaded.items] == ["1", "4"]
+    assert loaded.dropped == {"bad_gold": 2}
+
+
+def test_nan_in_an_optional_column_is_nothing() -> None:
+    row = {"problem": "q", "answer": "1", "level": float("nan"), "subject": float("nan")}
+    problem = load(row).items[0]
+    assert (problem.level, problem.subject) == (None, None)
+
+
 def test_many_bad_golds_are_shown_in_part() -> None:
     rows: list[dict[str, object]] = [{"problem": "q", "answer": None} for _ in range(30)]
     with pytest.raises(DataError, match="row 9: the gold is None\n  and 20 more"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,31 @@ def test_other_problems_are_refused(make_group) -> None:
         "the two evaluations answered other problems: 1 ('a') only in the first; 1 ('c') only in "
         "the second; 1 in both\n\nhint: evaluate both on the same data set with the same limit"
     )
+
+
+def test_other_problems_under_one_id_are_refused(tmp_path: Path, make_group) -> None:
+    """Rows of two files are numbered alike, and are no pairs."""
+
+    def result(answer: str):
+        group = make_group("a", "11")
+        problem = replace(group.prompt.problem, answer=answer)
+        group = replace(group, prompt=replace(group.prompt, problem=problem))
+        return summarise([group, make_group("b", "11")], dataset="sums", seed=0)
+
+    first, second = result("4"), result("7")
+    told = r"1 of 2 have another gold answer \('a': '4' in the first, '7' in the second\)$"
+    with pytest.raises(DataError) as caught:
+        compare_results([first], [second])
+    assert re.search(told, caught.value.message)
+    with pytest.raises(DataError, match="another gold answer"):
+        compare_results([first], [first, second])
+    paths = [
+        write_results(tmp_path / name, one, settings={})
+        for name, one in (("a", first), ("b", second))
+    ]
+    with pytest.raises(DataError) as caught:
+        compare_folders(paths[:1], paths[1:])
+    assert re.search(told, caught.value.message)
 
 
 def test_problems_of_one_side_are_counted_and_named() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from workings.errors import DataError
 from workings.evaluation.intervals import mean_interval, wilson_interval
-from workings.evaluation.plot_series import Series, mean_of, moving_mean, read_series
+from workings.evaluation.plot_series import Series, finite_of, mean_of, moving_mean, read_series
 from workings.tracking.jsonl import MetricsFile
 
 
@@ -93,6 +93,25 @@ def test_the_samples_of_the_named_data_set_alone(tmp_path: Path) -> None:
     assert read_series(file, "eval/sums/reward").num_problems == 2
     other = _recorded(tmp_path / "other", {0: 0.5}, metric="eval/primes/reward")
     assert read_series(other, "eval/primes/reward").lows == ()
+
+
+def test_a_cut_file_of_samples_is_named_with_its_line(tmp_path: Path) -> None:
+    _evaluated(tmp_path, 0, {"a": [0.0], "b": [1.0]})
+    samples = tmp_path / "eval/step_000000/sums/results.jsonl"
+    samples.write_bytes(samples.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"sums/results\.jsonl line 2 is not JSON"):
+        read_series(_recorded(tmp_path, {0: 0.5}), "eval/reward")
+
+
+def test_values_that_are_not_finite_are_read_and_then_left_out(tmp_path: Path) -> None:
+    nan, inf = float("nan"), float("inf")
+    series = read_series(_recorded(tmp_path, {0: 0.5, 1: nan, 2: 1.0, 3: -inf}), "eval/reward")
+    assert series.steps == (0, 1, 2, 3)
+    assert finite_of(series) == Series(steps=(0, 2), values=(0.5, 1.0), num_not_finite=2)
+    banded = Series(steps=(1, 2), values=(nan, 0.5), lows=(0.0, 0.25), highs=(1.0, 0.75))
+    kept = finite_of(banded)
+    assert (kept.lows, kept.highs) == ((0.25,), (0.75,))
+    assert mean_of([kept, kept]).num_not_finite == 2
 
 
 def test_seeds_are_averaged_over_the_steps_that_all_have() -> None:

@@ -18,7 +18,8 @@ from workings.errors import ConfigError
 from workings.evaluation import plot_series, plot_style, plots, plots_memory
 from workings.evaluation.metrics import Estimate, estimate
 from workings.evaluation.plot_style import COLOURS, LINES, MARKERS, lightness
-from workings.evaluation.plots import plot_curves, plot_quickstart
+from workings.evaluation.plots import metric_label, plot_curves, plot_quickstart
+from workings.evaluation.plots_points import plot_points
 from workings.tracking.jsonl import MetricsFile
 
 
@@ -121,6 +122,39 @@ def test_several_seeds_are_one_line_with_their_range(tmp_path: Path) -> None:
     assert len(parts(output, "line")) == len(parts(output, "band")) == 1
     caption = (tmp_path / "seeds.caption.txt").read_text()
     assert "Lines are means over 3 seeds, bands reach from the lowest to the highest." in caption
+
+
+def _diverging(folder: Path, values: Sequence[float]) -> Path:
+    sink = MetricsFile(folder / "metrics.jsonl")
+    for step, value in enumerate(values, start=1):
+        sink.record(step, "train", {"train/reward": value}, time=0.0)
+    sink.close()
+    return sink.path
+
+
+def test_values_that_are_not_finite_are_counted_in_the_caption(tmp_path: Path) -> None:
+    """One NaN costs its own point alone, not those that a moving mean would put it into."""
+    nan = float("nan")
+    file = _diverging(tmp_path / "a", [0.1, 0.2, nan, 0.4, 0.5])
+    plot_curves({"a": file}, "train/reward", tmp_path / "a.svg", smoothing=3)
+    assert "1 value is NaN or infinite and not drawn." in (tmp_path / "a.caption.txt").read_text()
+    (line,) = parts(tmp_path / "a.svg", "line")
+    path = re.search(r'<path d="(.*?)"', line)
+    assert path is not None
+    assert len(re.findall("[ML]", path[1])) == 4
+    both = {"a": file, "b": _diverging(tmp_path / "b", [nan, float("inf")])}
+    plot_curves(both, "train/reward", tmp_path / "b.svg")
+    caption = (tmp_path / "b.caption.txt").read_text()
+    assert "3 values are NaN or infinite and not drawn." in caption
+    plot_quickstart(STAGES, file, tmp_path / "q.svg")
+    assert "1 value is NaN or infinite" in (tmp_path / "q.caption.txt").read_text()
+    plot_points({"a": [(nan, None, None)], "b": [(0.5, 0.4, 0.6)]}, "x/y", tmp_path / "p.svg")
+    assert "1 value is NaN or infinite" in (tmp_path / "p.caption.txt").read_text()
+
+
+def test_a_loss_has_no_unit_because_each_kind_of_run_has_another() -> None:
+    assert metric_label("train/loss") == "Loss"
+    assert metric_label("train/token_entropy") == "Token entropy (nats per token)"
 
 
 def test_neighbours_of_the_palette_differ_in_greyscale() -> None:

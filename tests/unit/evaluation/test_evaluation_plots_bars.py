@@ -101,6 +101,22 @@ def test_before_and_after_are_paired_by_problem(tmp_path: Path) -> None:
     assert "paired by problem" in caption
 
 
+def test_before_and_after_of_other_problems_are_refused(tmp_path: Path) -> None:
+    run = _run(tmp_path, {0: {"a": 1}, 5: {"a": 1}})
+    for step, gold in (("step_000000", "4"), ("step_000005", "5")):
+        file = run / "eval" / step / "sums" / "results.jsonl"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "ground_truth": gold}))
+    with pytest.raises(DataError, match="'a': '4' in step 0, '5' in step 5"):
+        read_before_after(run)
+
+
+def test_a_folder_of_no_step_is_left_out(tmp_path: Path) -> None:
+    run = _run(tmp_path, {0: {"a": 1, "b": 0}, 5: {"a": 1, "b": 1}})
+    (run / "eval/step_000005").rename(run / "eval/step_best")
+    with pytest.raises(DataError, match="no two evaluations"):
+        read_before_after(run)
+
+
 def test_one_evaluation_is_no_pair(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no two evaluations") as caught:
         read_before_after(_run(tmp_path, {0: {"a": 1}}))

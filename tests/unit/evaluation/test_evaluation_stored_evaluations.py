@@ -37,6 +37,17 @@ def test_one_data_set_by_its_folder_or_its_file(tmp_path: Path) -> None:
         assert found.data_sets == {"gsm8k": file}
 
 
+def test_a_file_whose_rows_name_their_data_sets(tmp_path: Path) -> None:
+    file = tmp_path / "results.jsonl"
+    rows = [{"generated_text": "", "data_source": name} for name in ("math", "aime", "math")]
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, {"generated_text": ""}]))
+    for path in (file, tmp_path):
+        found = find_evaluation(path)
+        assert found is not None
+        assert list(found.data_sets.items()) == [(n, file) for n in ("math", "aime", "unknown")]
+        assert found.by_row
+
+
 def test_the_last_evaluation_of_a_training_run(tmp_path: Path) -> None:
     files = {
         step: _results(tmp_path / "eval" / f"step_{step:06d}" / "validation") for step in (2, 10)

@@ -24,6 +24,7 @@ from workings.launch.local_processes import LocalProcesses, command
 from workings.launch.sweep import (
     Ended,
     Sweep,
+    SweepRun,
     Task,
     plan_sweep,
     read_sweep_runs,
@@ -37,6 +38,10 @@ RATES = "optimizer.learning_rate=1e-5,3e-5"
 REWARDS = {"1e-05": (0.1, 0.2), "3e-05": (0.1, 0.6)}
 
 
+def overrides_of(task: Task) -> list[str]:
+    return [a for a in task.arguments[3:] if not a.startswith("--") and a != "latest"]
+
+
 class Scripted:
     """Leaves metrics as a run would; tasks whose name is in `failing` end with an error."""
 
@@ -48,8 +53,7 @@ class Scripted:
         for task in tasks:
             self.tasks.append(task)
             started(task)
-            overrides = [a for a in task.arguments[3:] if not a.startswith("--") and a != "latest"]
-            run = compose(["grpo"], overrides, kind="grpo")
+            run = compose(["grpo"], overrides_of(task), kind="grpo")
             folder = Path(run.output_dir) / run.name
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "config.yaml").write_text(dump_yaml(run))
@@ -64,6 +68,23 @@ class Scripted:
             failed = task.name in self.failing
             task.log.write_text("step 1\nerror: no memory\n\nhint: less\n" if failed else "done\n")
             ended(task, 1 if failed else 0, 2.0)
+
+
+class ScriptedPipeline:
+    """Leaves what the phases of a pipeline would; the second one begins with the first's model."""
+
+    def run(self, tasks: Sequence[Task], *, started: Callable[[Task], None], ended: Ended) -> None:
+        for task in tasks:
+            started(task)
+            run = compose(["quickstart"], overrides_of(task), kind="pipeline")
+            saved = run.grpo.model.model_copy(update={"adapter": "saved"})
+            for phase in (run.sft, run.grpo.model_copy(update={"model": saved})):
+                folder = Path(phase.output_dir) / phase.name
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / "config.yaml").write_text(dump_yaml(phase))
+                row = {"step": 1, "kind": "eval", "time": 0.0, "eval/accuracy": 0.5}
+                (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+            ended(task, 0, 2.0)
 
 
 def planned(folder: Path, *more: str) -> Sweep:
@@ -128,6 +149,53 @@ def test_other_settings_need_another_name(tmp_path: Path) -> None:
     assert caught.value.hint is not None
 
 
+def planned_pipelines(folder: Path, *more: str) -> Sweep:
+    grid = read_grid(["grpo.seed=1,2", *more])
+    return plan_sweep(Composer(["quickstart"], kind="pipeline"), grid, folder=folder)
+
+
+def test_other_settings_of_pipelines_need_another_name_too(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    run_sweep(planned_pipelines(folder), ScriptedPipeline(), say=lambda _: None)
+    again = planned_pipelines(folder)
+    assert {run.status for run in again.runs} == {"finished"}
+    with pytest.raises(ConfigError) as caught:
+        planned_pipelines(folder, "grpo.max_steps=7")
+    steps = again.runs[0].settings["grpo.max_steps"]
+    expected = f"seed_1 was run with other settings; now: grpo.max_steps: 7 (was {steps})"
+    assert expected in caught.value.message
+    assert "another name" in str(caught.value.hint)
+    with pytest.raises(ConfigError, match=r"other settings; now: grpo\.model\.lora\.rank: 3 \(was"):
+        planned_pipelines(folder, "grpo.model.lora.rank=3")
+    with pytest.raises(ConfigError, match=r"other settings; now: control: false \(was true\)"):
+        planned_pipelines(folder, "control=false")
+
+
+def test_a_list_that_was_lost_does_not_hide_other_settings(tmp_path: Path) -> None:
+    """Without sweep.json, or its row, the files of the runs say how they were made."""
+    run_sweep(planned(tmp_path / "a"), Scripted(), say=lambda _: None)
+    run_sweep(planned_pipelines(tmp_path / "b"), ScriptedPipeline(), say=lambda _: None)
+    for name in ("a", "b"):
+        (tmp_path / name / "sweep.json").unlink()
+    assert {run.status for run in planned(tmp_path / "a").runs} == {"waiting"}
+    assert {run.status for run in planned_pipelines(tmp_path / "b").runs} == {"waiting"}
+    with pytest.raises(ConfigError, match=r"other settings; now: max_steps: 7"):
+        planned(tmp_path / "a", "max_steps=7")
+    with pytest.raises(ConfigError, match=r"other settings; now: sft\.batch_size: 3"):
+        planned_pipelines(tmp_path / "b", "sft.batch_size=3")
+
+
+def test_a_pipeline_that_measured_its_base_keeps_its_settings(tmp_path: Path) -> None:
+    folder = tmp_path / "s"
+    write_sweep(planned_pipelines(folder))
+    planned_pipelines(folder, "grpo.max_steps=7")
+    measured = folder / "seed_1" / "test" / "base" / "sums"
+    measured.mkdir(parents=True)
+    (measured / "summary.json").write_text("{}")
+    with pytest.raises(ConfigError, match="other settings"):
+        planned_pipelines(folder, "grpo.max_steps=7")
+
+
 def test_the_best_is_first_with_its_interval(tmp_path: Path) -> None:
     sweep = run_sweep(planned(tmp_path / "s"), Scripted(), say=lambda _: None)
     found = sweep_results(sweep.runs)
@@ -145,6 +213,43 @@ def test_the_best_is_first_with_its_interval(tmp_path: Path) -> None:
     assert worst.results[0].name == "learning_rate_1e-05"
     path = write_sweep(sweep, results=found.to_dict())
     assert json.loads(path.read_text())["results"]["results"][0]["value"] == 0.6
+
+
+def recorded(run: SweepRun, *values: float | str) -> SweepRun:
+    """The run as a finished one that recorded these accuracies."""
+    run.folder.mkdir(parents=True, exist_ok=True)
+    rows = [
+        {"step": step, "kind": "eval", "time": 0.0, "eval/accuracy": value}
+        for step, value in enumerate(values)
+    ]
+    (run.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return replace(run, status="finished")
+
+
+def test_what_is_not_finite_is_last_and_null_in_the_file(tmp_path: Path) -> None:
+    def no_constant(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    sweep = planned(tmp_path / "s", "seed=1,2")
+    values = (("nan", "nan"), (0.9, "nan"), ("nan", 0.4), (0.1, 0.5))
+    sweep = replace(
+        sweep,
+        runs=tuple(recorded(run, *some) for run, some in zip(sweep.runs, values, strict=True)),
+    )
+    found = sweep_results(sweep.runs)
+    assert found is not None
+    assert [one.value for one in found.results[:2]] == [0.5, 0.4]
+    assert [(one.best, one.best_step) for one in found.results[:2]] == [(0.5, 1), (0.4, 1)]
+    path = write_sweep(sweep, results=found.to_dict())
+    stored = json.loads(path.read_text(), parse_constant=no_constant)["results"]["results"]
+    assert [row["value"] for row in stored] == [0.5, 0.4, None, None]
+    assert [(row["best"], row["best_step"]) for row in stored[2:]] == [(None, 1), (0.9, 0)]
+    assert read_sweep_runs(tmp_path / "s") == list(sweep.runs)
+    lowest = sweep_results(sweep.runs, lower_is_better=True)
+    assert lowest is not None
+    assert [one.value for one in lowest.results[:2]] == [0.4, 0.5]
+    assert "nan" in results_table(sweep, found).splitlines()[-1]
+    assert draw_sweep(sweep, found)[0].is_file()
 
 
 def test_what_did_not_finish_is_in_the_table_too(tmp_path: Path) -> None:
@@ -265,6 +370,7 @@ def test_one_sweep_runs_in_a_folder_at_a_time(tmp_path: Path) -> None:
     assert {run.status for run in after.runs} == {"finished"}
 
 
+@pytest.mark.timeout(1800)
 def test_ray_runs_the_same_commands(tmp_path: Path) -> None:
     pytest.importorskip("ray")
     from workings.launch.ray_tasks import RayTasks

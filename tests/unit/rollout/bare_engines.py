@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-from workings.errors import EngineError
+from workings.errors import EngineError, ModelError
 from workings.rollout.engine import Engine
 
 
@@ -43,6 +43,8 @@ class BareEngine:
                 time.sleep(60)
             case "wait":
                 time.sleep(1)
+            case "allocate":
+                bytearray(1 << 62)
             case "raise":
                 raise EngineError("no such token", hint="take another")
 
@@ -57,6 +59,18 @@ def hang_syncing() -> Engine:
 
 def raise_syncing() -> Engine:
     return BareEngine(load_weights="raise")  # type: ignore[return-value]
+
+
+def allocate_generating() -> Engine:
+    return BareEngine(generate="allocate")  # type: ignore[return-value]
+
+
+def allocate_at_start() -> NoReturn:
+    try:
+        bytearray(1 << 62)
+    except MemoryError as error:
+        raise ModelError("the model cannot be loaded", hint="take a smaller one") from error
+    raise AssertionError("there was so much memory")
 
 
 def slow_engine() -> Engine:

@@ -152,6 +152,7 @@ def compare_samples(
     assert ids.tolist() == theirs[0].tolist()
     torch.testing.assert_close(logprobs, theirs[1], rtol=1e-5, atol=2e-6, equal_nan=True)
     torch.testing.assert_close(mass, theirs[2], rtol=1e-5, atol=1e-6, equal_nan=True)
+    torch.testing.assert_close(mass.log(), theirs[2].log(), rtol=1e-5, atol=2e-5, equal_nan=True)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -185,6 +186,16 @@ def test_sampling_from_odd_rows(parameters: SamplingParams) -> None:
     logits[8] = logits[8] * 1e-6
     compare_samples(logits, parameters, seed=1, banned=[])
     compare_samples(logits[4:6], parameters, seed=2, banned=[7])
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("lead", [150.0, 5000.0, torch.inf])
+@pytest.mark.parametrize("parameters", [SETTINGS[0], SETTINGS[2], SETTINGS[-1]], ids=repr)
+def test_a_banned_token_that_leads(parameters: SamplingParams, lead: float) -> None:
+    torch.manual_seed(2)
+    logits = torch.randn(6, 70) * 3
+    logits[:, 7] = lead
+    compare_samples(logits, parameters, seed=2, banned=[7, 69])
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

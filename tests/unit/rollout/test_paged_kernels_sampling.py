@@ -79,6 +79,23 @@ def test_it_draws_what_the_transformers_engine_draws(
     torch.testing.assert_close(mass, theirs.kept_mass, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("lead", [150.0, 5000.0])
+@pytest.mark.parametrize("sampling", SETTINGS, ids=repr)
+def test_a_banned_token_may_lead_by_any_amount(sampling: SamplingParams, lead: float) -> None:
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(10, 701, generator=generator) * 4
+    logits[:, 3] = lead
+    numbers = torch.rand(10, dtype=torch.float64, generator=generator)
+    banned, rows = torch.tensor([3, 700]), torch.arange(10) % 2 == 0
+    theirs = sample_tokens(logits, numbers, sampling=sampling, banned_ids=banned, banned_rows=rows)
+    inputs = arguments(sampling)
+    ids, logprobs, mass = sample(logits, numbers, **inputs, banned=banned.int(), banned_rows=rows)
+    assert ids.tolist() == theirs.ids.tolist()
+    torch.testing.assert_close(logprobs, theirs.logprobs, rtol=1e-5, atol=2e-6)
+    torch.testing.assert_close(mass.log(), theirs.kept_mass.log(), rtol=1e-5, atol=1e-5)
+    assert (mass > 0).all()
+
+
 def test_every_token_is_drawn_as_often_as_it_should() -> None:
     torch.manual_seed(0)
     logits = torch.randn(1, 50) * 2

@@ -16,6 +16,8 @@ import psutil
 import pytest
 import torch
 from bare_engines import (
+    allocate_at_start,
+    allocate_generating,
     broken_build,
     die_at_start,
     die_generating,
@@ -32,6 +34,7 @@ from workings import (
     TransformersEngine,
     named_full_weights,
 )
+from workings.errors import EngineMemoryError, is_out_of_memory
 from workings.rollout.engine import Engine
 from workings.rollout.engine_server import _tensors, send_tensor
 from workings.rollout.process_engine import ProcessEngine
@@ -99,6 +102,20 @@ def test_errors_of_the_engine_arrive_and_it_goes_on(start: Callable[..., Process
     assert "_perhaps" in caught.value.__notes__[0]
     assert len(engine.generate(REQUESTS, SAMPLING)) == 2
     assert engine.weight_version == 0
+
+
+def test_a_shortage_of_memory_arrives_as_one(start: Callable[..., ProcessEngine]) -> None:
+    engine = start(allocate_generating)
+    for _ in range(2):  # the engine goes on
+        with pytest.raises(EngineMemoryError, match="in generate, in its own process: MemoryError"):
+            engine.generate(REQUESTS, SAMPLING)
+    with pytest.raises(EngineMemoryError, match=r"in its start.*cannot be loaded") as caught:
+        ProcessEngine(allocate_at_start)
+    assert caught.value.hint == "take a smaller one"
+    other = start(raise_syncing)
+    with pytest.raises(EngineError) as caught:
+        other.load_weights(1, named_full_weights(tiny_model(TOKENIZER)))
+    assert not is_out_of_memory(caught.value)
 
 
 def test_death_and_silence_are_named_in_time(start: Callable[..., ProcessEngine]) -> None:

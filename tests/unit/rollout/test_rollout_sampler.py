@@ -11,7 +11,7 @@ from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from workings.errors import EngineError
 from workings.rollout import sampler
-from workings.rollout.engine import SamplingParams
+from workings.rollout.engine import LEAST_KEPT_MASS, SamplingParams
 from workings.rollout.sampler import sample_tokens
 
 TRUNCATIONS = [
@@ -143,6 +143,38 @@ def test_banned_ids_are_not_drawn_and_count_as_truncated_mass(
     assert set(greedy.ids[~rows].tolist()) == {7}
 
 
+@pytest.mark.parametrize("truncation", TRUNCATIONS, ids=str)
+@pytest.mark.parametrize("temperature", [0.05, 1.0, 1.3])
+@pytest.mark.parametrize("lead", [40.0, 150.0, 5000.0])
+def test_a_banned_token_may_lead_by_more_than_a_float_can_hold(
+    lead: float, temperature: float, truncation: dict[str, float]
+) -> None:
+    """Against the same draw with the banned token at -inf, and the exact normaliser."""
+    logits = random_logits(20, 300)
+    logits[:, 7] = lead
+    uniforms = torch.rand(20, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    sampling = SamplingParams(temperature=temperature, **truncation)
+    drawn = sample_tokens(
+        logits,
+        uniforms,
+        sampling=sampling,
+        banned_ids=torch.tensor([7]),
+        banned_rows=torch.ones(20, dtype=torch.bool),
+    )
+    without = logits.clone()
+    without[:, 7] = -torch.inf
+    plain = sample_tokens(without, uniforms, sampling=sampling)
+    assert drawn.ids.tolist() == plain.ids.tolist()
+    full = torch.log_softmax(logits.double() / temperature, dim=-1)
+    expected = full.gather(-1, drawn.ids[:, None])[:, 0]
+    assert torch.allclose(drawn.logprobs.double(), expected, rtol=1e-6, atol=1e-5)
+    allowed = torch.logsumexp(without.double() / temperature, dim=-1)
+    share = allowed - torch.logsumexp(logits.double() / temperature, dim=-1)
+    log_mass = (share + plain.kept_mass.double().log()).clamp(min=math.log(LEAST_KEPT_MASS))
+    assert torch.allclose(drawn.kept_mass.double().log(), log_mass, atol=1e-5)
+    assert (drawn.kept_mass > 0).all()
+
+
 def test_rows_are_independent_of_how_they_are_cut_into_chunks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -183,9 +215,12 @@ def test_logprobs_are_nan_when_they_were_not_asked_for(temperature: float) -> No
     assert drawn.logprobs.isnan().all()
 
 
+@pytest.mark.parametrize("banned", [None, torch.tensor([4])])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_logits_that_are_not_finite_raise(temperature: float, bad: float) -> None:
+def test_logits_that_are_not_finite_raise(
+    temperature: float, bad: float, banned: torch.Tensor | None
+) -> None:
     logits = random_logits(3, 50)
     logits[1, 4] = bad
     with pytest.raises(EngineError, match="not finite"):
@@ -193,4 +228,6 @@ def test_logits_that_are_not_finite_raise(temperature: float, bad: float) -> Non
             logits,
             torch.zeros(3, dtype=torch.float64),
             sampling=SamplingParams(temperature=temperature),
+            banned_ids=banned,
+            banned_rows=torch.ones(3, dtype=torch.bool),
         )

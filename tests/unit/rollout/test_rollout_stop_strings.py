@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from tiny import tiny_tokenizer
+from tiny import tiny_model, tiny_tokenizer
+from workings.data.templates import load_template, template_names
+from workings.errors import EngineError
+from workings.rollout.engine import Request, SamplingParams
+from workings.rollout.paged.engine import PagedEngine
 from workings.rollout.stop_strings import StopStrings, decode_all
+from workings.rollout.transformers_engine import TransformersEngine
 
 TINY = tiny_tokenizer()
 
@@ -60,6 +65,46 @@ def test_A17d_a_stop_string_that_ends_inside_a_token_is_found_with_that_token() 
 def test_special_tokens_between_the_parts_do_not_hide_a_stop_string() -> None:
     ids = [*TINY.encode("a"), *[TINY.pad_token_id] * 40, *TINY.encode("bc")]
     assert first_stop(TINY, ids, ["abc"]) == len(ids)
+
+
+@pytest.mark.parametrize("stop", ["<|im_start|>", "so\n<|im_start|>user", "<|pad|>"])
+def test_a_stop_string_with_a_special_token_is_refused(stop: str) -> None:
+    ids = [*TINY.encode("so\n"), TINY.convert_tokens_to_ids("<|im_start|>")]
+    assert "<|im_start|>" not in TINY.decode(ids, skip_special_tokens=True)
+    with pytest.raises(EngineError) as raised:
+        StopStrings(TINY, ["</answer>", stop], eos_token_ids=[TINY.eos_token_id])
+    assert raised.value.message.startswith(f"the stop string {stop!r} holds the special token '<|")
+    assert raised.value.hint is not None
+    assert "eos_token_id" in raised.value.hint
+
+
+def test_a_stop_string_with_an_eos_is_taken_and_so_is_an_added_word() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.add_tokens(["<think>"])
+    eos = [tokenizer.eos_token_id]
+    StopStrings(tokenizer, ["<|im_end|>", "<|im_end|>\n<|im_start|>"], eos_token_ids=eos)
+    with pytest.raises(EngineError, match=r"holds the special token '<\|im_end\|>'"):
+        StopStrings(tokenizer, ["<|im_end|>"], eos_token_ids=[5])
+    assert first_stop(tokenizer, tokenizer.encode("a<think>b"), ["<think>"]) == 2
+
+
+@pytest.mark.parametrize("name", template_names())
+def test_the_stop_strings_of_shipped_templates_are_taken(name: str) -> None:
+    template = load_template(name)
+    matcher = StopStrings(TINY, template.stop)
+    for stop in template.stop:
+        assert matcher.completed_by_last(TINY.encode(stop))
+
+
+@pytest.mark.parametrize("kind", [TransformersEngine, PagedEngine])
+def test_engines_refuse_a_stop_string_that_they_would_never_find(kind: Any) -> None:
+    engine = kind(tiny_model(TINY), TINY, eos_token_ids=[TINY.eos_token_id])
+    request = Request(prompt_ids=(30,))
+    with pytest.raises(EngineError, match="would never be found"):
+        engine.submit([request], SamplingParams(max_tokens=2, stop=("<|im_start|>",)))
+    sampling = SamplingParams(max_tokens=2, stop=("<|im_end|>",))
+    assert len(engine.generate([request], sampling)[0]) == 1
+    engine.close()
 
 
 @pytest.mark.parametrize("stop", ["é", "né", "€uro", "日本", "🙂"])

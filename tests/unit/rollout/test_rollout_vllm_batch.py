@@ -10,7 +10,7 @@ import pytest
 
 from tiny import tiny_tokenizer
 from workings.errors import EngineError
-from workings.rollout.engine import Request, SamplingParams
+from workings.rollout.engine import LEAST_KEPT_MASS, Request, SamplingParams
 from workings.rollout.vllm_batch import VLLMBatch, token_columns
 
 TOKENIZER = tiny_tokenizer()
@@ -156,6 +156,18 @@ def test_kept_mass_is_the_exponential_of_the_second_column() -> None:
     growing = batch(SamplingParams(max_tokens=1, top_p=0.5))
     growing.take("0-0-0", output(ids_of("a"), reason="length", log_kept=math.log(0.25)))
     assert growing.samples()[0][0].kept_mass == [pytest.approx(0.25)]
+
+
+def test_a_kept_mass_too_small_for_a_float_has_a_logarithm() -> None:
+    growing = batch(SamplingParams(max_tokens=1, min_tokens=1))
+    growing.take("0-0-0", output(ids_of("a"), reason="length", log_kept=-2000.0))
+    assert growing.samples()[0][0].kept_mass == [LEAST_KEPT_MASS]
+
+
+def test_a_stop_string_that_is_never_found_is_refused_but_an_eos_is_not() -> None:
+    with pytest.raises(EngineError, match="holds the special token"):
+        batch(SamplingParams(stop=("<|im_start|>",)))
+    batch(SamplingParams(stop=("<|im_end|>",)))
 
 
 def test_without_logprobs_both_columns_say_that_nothing_is_known() -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from tiny import tiny_model, tiny_tokenizer
-from workings.errors import ConfigError, EngineError
+from workings.errors import ConfigError, EngineError, EngineMemoryError
 from workings.models.lora import add_lora
 from workings.models.weights import named_full_weights
 from workings.rollout import server_engine
@@ -463,6 +463,69 @@ def test_an_engine_that_breaks_is_an_error_of_the_call_and_the_server_goes_on() 
         with pytest.raises(EngineError, match="the engine failed: RuntimeError: CUDA error"):
             engine.generate(REQUESTS, SAMPLING)
         assert len(engine.generate(REQUESTS, SAMPLING)) == 3
+
+
+def ready_in_time(pending: Any) -> bool:
+    deadline = time.monotonic() + 20
+    while not pending.ready() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return bool(pending.ready())
+
+
+def test_an_error_that_was_there_when_asked_for_is_raised_by_collect() -> None:
+    class Broken(SlowEngine):
+        def generate(self, requests: Any, sampling: Any) -> Any:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    with served(Broken()) as server, contextlib.closing(trainer(server)) as engine:
+        engine.load_weights(1, weights(1))
+        pending = engine.submit(REQUESTS, SAMPLING)
+        assert ready_in_time(pending)
+        for _ in range(2):
+            with pytest.raises(EngineError, match="the engine failed: RuntimeError: CUDA error"):
+                engine.collect(pending)
+
+
+def test_a_lost_server_that_was_noticed_when_asked_is_connected_to_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ServerEngine, "_stay_alive", lambda self: None)
+    now = [0.0]
+    with (
+        served(copy_engine(), lease_seconds=30.0, clock=lambda: now[0]) as server,
+        contextlib.closing(trainer(server)) as engine,
+    ):
+        engine.load_weights(1, weights(1))
+        pending = engine.submit(REQUESTS, SAMPLING)
+        now[0] = 31.0
+        trainer(server).close()
+        assert pending.ready()
+        with pytest.raises(EngineError, match="does not know this trainer"):
+            engine.collect(pending)
+        with pytest.raises(EngineError, match="has no weights of this trainer"):
+            engine.submit(REQUESTS, SAMPLING)
+        engine.load_weights(2, weights(2))
+        assert len(engine.generate(REQUESTS, SAMPLING)) == 3
+
+
+def test_a_shortage_of_the_servers_memory_arrives_as_one() -> None:
+    class Hungry(SlowEngine):
+        def generate(self, requests: Any, sampling: Any) -> Any:
+            return torch.empty(1 << 46, dtype=torch.uint8)
+
+        def load_weights(self, version: int, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
+            super().load_weights(version, tensors)
+            if version == 2:
+                torch.empty(1 << 46, dtype=torch.uint8)
+
+    with served(Hungry()) as server, contextlib.closing(trainer(server)) as engine:
+        engine.load_weights(1, weights(1))
+        with pytest.raises(EngineMemoryError, match="DefaultCPUAllocator") as caught:
+            engine.generate(REQUESTS, SAMPLING)
+        assert "workings serve" in str(caught.value.hint)
+        with pytest.raises(EngineMemoryError, match="DefaultCPUAllocator"):
+            engine.load_weights(2, weights(2))
+        engine.load_weights(3, weights(3))
 
 
 def test_a_server_that_shuts_down_says_so_to_whoever_waits() -> None:

@@ -10,6 +10,8 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from workings.errors import DataError
@@ -76,6 +78,25 @@ def test_groups_come_back_equal(tmp_path: Path) -> None:
     assert read_groups(tmp_path / "groups.parquet") == groups
 
 
+def test_damaged_files_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "groups.parquet"
+    write_groups(path, [random_group(seed, 4) for seed in range(5)])
+    whole = path.read_bytes()
+    for content in (whole[:-9], whole[: len(whole) // 2], b"", whole[4:]):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"groups\.parquet cannot be read"):
+            read_groups(path)
+
+
+def test_a_table_of_something_else_is_no_file_of_rollouts(tmp_path: Path) -> None:
+    path = tmp_path / "other.parquet"
+    pq.write_table(pa.table({"a": [1]}), path)
+    with pytest.raises(DataError, match=r"other\.parquet row 1 is no rollout: KeyError"):
+        read_groups(path)
+    with pytest.raises(DataError, match=r"other\.parquet cannot be read"):
+        read_rows(path, columns=["advantage"])
+
+
 def test_two_groups_of_one_prompt_stay_two(tmp_path: Path, make_group) -> None:
     groups = [make_group(), make_group()]
     write_groups(tmp_path / "groups.parquet", groups)
@@ -140,6 +161,18 @@ def test_columns_of_other_types_do_not_stop_a_run(tmp_path: Path, make_group) ->
     write_groups(tmp_path / "g.parquet", [dataclasses.replace(group, prompt=prompt)])
     back = read_groups(tmp_path / "g.parquet")[0].problem.extra
     assert back == {"array": [0, 1, 2], "number": 0.5, "path": "a"}
+
+
+def test_missing_numbers_of_other_columns_are_null(tmp_path: Path, make_group) -> None:
+    group = make_group()
+    extra = {"level": float("nan"), "scores": [0.5, np.float32("inf")], "all": np.array([np.nan])}
+    problem = dataclasses.replace(group.problem, extra=extra)
+    prompt = dataclasses.replace(group.prompt, problem=problem)
+    path = tmp_path / "g.parquet"
+    write_groups(path, [dataclasses.replace(group, prompt=prompt)])
+    assert read_rows(path)[0]["extra"] == '{"level": null, "scores": [0.5, null], "all": [null]}'
+    expected = {"level": None, "scores": [0.5, None], "all": [None]}
+    assert read_groups(path)[0].problem.extra == expected
 
 
 def test_half_an_emoji_does_not_stop_a_run(tmp_path: Path, make_group) -> None:

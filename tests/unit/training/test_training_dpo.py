@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from dataclasses import replace
 
@@ -556,9 +557,23 @@ def test_dpo_the_best_model_is_that_of_the_lowest_validation_loss(tmp_path):
     checkpoint = {"keep_best": False}
     settings = {"every_steps": 1, "best": "loss"}
     result = Loop(tmp_path, evaluation=settings, checkpoint=checkpoint).run()
-    losses = {row["step"]: row["eval/loss"] for row in recorded(tmp_path, "eval") if row["step"]}
+    losses = {row["step"]: row["eval/loss"] for row in recorded(tmp_path, "eval")}
+    assert min(losses) == 0
     assert result.state.best_step == min(losses, key=losses.get)
     assert -result.state.best_value == min(losses.values())
+
+
+def test_dpo_the_best_model_is_the_start_where_training_makes_it_worse(tmp_path):
+    settings = {"every_steps": 1, "best": "loss"}
+    # Validation pairs that prefer what the trained ones reject.
+    turned = [replace(pair, chosen=pair.rejected, rejected=pair.chosen) for pair in sums()[:20]]
+    loop = Loop(tmp_path, evaluation=settings)
+    start = copy.deepcopy(loop.model.state_dict())
+    result = loop.run(validation=turned)
+    assert result.state.best_step == 0
+    assert json.loads((tmp_path / "best/best.json").read_text())["step"] == 0
+    best = load_file(tmp_path / "best/model.safetensors")
+    assert all(torch.equal(tensor, start[name]) for name, tensor in best.items())
 
 
 def test_dpo_steps_that_are_not_finite_are_skipped_and_end_the_run(tmp_path):

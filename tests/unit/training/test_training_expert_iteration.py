@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from tiny import tiny_model, tiny_tokenizer
 from workings.config.expert_iteration import ExpertIterationConfig
@@ -218,6 +220,16 @@ def test_the_schedule_spans_a_round(tmp_path):
     loop.run()
     rates = [row["train/learning_rate"] for row in loop.rows if "train/learning_rate" in row]
     assert rates == pytest.approx([0.01, 0.02 / 3, 0.01 / 3] * 2)
+
+
+def test_the_best_model_is_the_start_where_training_makes_it_worse(tmp_path):
+    loop = Loop(tmp_path, half_right)
+    loop.evaluate = lambda step: {"accuracy": 1 - step / 100}
+    start = weights(loop.model)
+    assert loop.run().state.best_step == 0
+    assert json.loads((tmp_path / "best/best.json").read_text()) == {"step": 0, "value": 1.0}
+    best = load_file(tmp_path / "best/model.safetensors")
+    assert all(torch.equal(tensor, start[name]) for name, tensor in best.items())
 
 
 def test_the_last_evaluation_may_be_left_out(tmp_path):

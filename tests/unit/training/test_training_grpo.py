@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from grpo_loop import (
     RIGHT,
@@ -16,7 +19,7 @@ from grpo_loop import (
 )
 from tiny import tiny_model
 from workings.config.objective import PRESETS
-from workings.errors import TrainingError
+from workings.errors import StoppedBySignal, TrainingError
 from workings.models.lora import add_lora
 from workings.rewards.components import Component
 from workings.rewards.reward import build_reward
@@ -403,8 +406,43 @@ def test_grpo_a_gradient_that_is_too_long_skips_the_step(tmp_path):
     assert [row["skipped_steps"] for row in loop.rows] == [1.0, 1.0]
     assert loop.moved == 0
     assert loop.result.state.nonfinite_in_a_row == 2
-    with pytest.raises(TrainingError, match="3 "):
+    with pytest.raises(TrainingError, match="3 steps in a row were skipped") as caught:
         Loop(tmp_path / "more", unlike, optimizer=optimizer, max_steps=3).run()
+    norm = loop.rows[0]["grad_norm"]
+    assert norm > 1e-6
+    assert "above optimizer.skip_above_grad_norm=1e-06" in caught.value.message
+    assert "not finite" not in caught.value.message
+    assert caught.value.hint.startswith("set optimizer.skip_above_grad_norm above")
+
+
+@pytest.mark.parametrize("schedule", ["synchronous", "one_step_off"])
+def test_grpo_the_best_model_is_the_start_where_training_makes_it_worse(schedule, tmp_path):
+    ahead = {"schedule": schedule, "engine": {"own_process": True}}
+    settings = {"max_steps": 3, "evaluation": {"every_steps": 1}}
+    if schedule != "synchronous":
+        settings |= ahead
+    accuracy = {0: 0.5, 1: 0.25, 2: 0.5, 3: 0.0}
+
+    def run(folder, **more):
+        return Loop(folder, unlike, **settings, **more)
+
+    def check(loop):
+        assert loop.result.state.best_step == 0
+        best = json.loads((loop.folder / "best/best.json").read_text())
+        assert best == {"step": 0, "value": 0.5}
+        kept = load_file(loop.folder / "best/model.safetensors")
+        assert all(torch.equal(tensor, loop.start[name]) for name, tensor in kept.items())
+        assert "holds the policy of step 0" in (loop.folder / "run.log").read_text()
+
+    check(run(tmp_path / "whole").run(evaluate=lambda step: {"accuracy": accuracy[step]}))
+    halted = run(tmp_path / "halted")
+    halted.recorder.stop_at = (1, halted.stop)
+    with pytest.raises(StoppedBySignal):
+        halted.run(evaluate=lambda step: {"accuracy": accuracy[step]})
+    again = run(tmp_path / "halted", resume="latest")
+    check(again.run(evaluate=lambda step: {"accuracy": accuracy[step]}))
+    # Better than what was seen since, but not than the start, which the resumed run remembers.
+    assert again.result.state.best_value == 0.5
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed", "shared_prompt"])

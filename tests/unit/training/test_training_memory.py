@@ -12,6 +12,7 @@ from tiny import tiny_model
 from workings.config.sections import EngineConfig, OptimizerConfig
 from workings.errors import CheckpointError, ConfigError
 from workings.models.tensors import load_tensors
+from workings.rollout.engine import Request, SamplingParams
 from workings.training.checkpointer import OPTIMIZER
 
 BFLOAT16 = {"optimizer": {"learning_rate": 0.01, "offload": True}}
@@ -59,6 +60,40 @@ def test_the_engine_sleeps_while_the_trainer_works(tmp_path):
     assert calls(tmp_path / "awake", sleep=False) == [
         *("load 0 awake", "sample", "load 1 awake", "sample", "load 2 awake")
     ]
+
+
+def test_an_engine_that_rested_after_an_evaluation_gets_its_weights_again(tmp_path):
+    class Forgetful(RestingEngine):
+        """Has no weights after a sleep."""
+
+        whole = True
+
+        def submit(self, requests, sampling):
+            assert self.whole
+            return super().submit(requests, sampling)
+
+        def load_weights(self, version, tensors):
+            super().load_weights(version, tensors)
+            self.whole = True
+
+        def sleep(self):
+            super().sleep()
+            self.whole = False
+
+    loop = Loop(tmp_path, evaluation={"every_steps": 1})
+    engine = loop.engine = Forgetful(TOKENIZER, drawn, logprob=-4.7)
+
+    def evaluate(step):
+        engine.wake()
+        engine.generate([Request(prompt_ids=(5,))], SamplingParams(max_tokens=4))
+        engine.sleep()
+        return {"accuracy": 0.5}
+
+    loop.run(evaluate=evaluate)
+    begun = ("load 0 awake", "sample", "sleep", "load 0 asleep", "wake")
+    first = ("sample", "sleep", "load 1 asleep", "wake", "sample", "sleep", "load 1 asleep", "wake")
+    second = ("sample", "sleep", "load 2 asleep", "wake", "sample", "sleep", "load 2 asleep")
+    assert engine.calls == [*begun, *first, *second, "wake"]
 
 
 def test_only_an_engine_on_the_trainers_device_rests():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from viewer_files import write_jsonl
@@ -17,9 +18,11 @@ from workings.viewer.curves import (
     differing_settings,
     first_runs,
     read_curves,
+    read_lines,
     recorded_metrics,
     smooth,
     usual_metrics,
+    without_curves,
 )
 
 values = st.lists(st.floats(-1e3, 1e3), max_size=40)
@@ -68,6 +71,61 @@ def test_the_first_runs_are_those_with_curves(tmp_path: Path) -> None:
     )
     assert first_runs(tmp_path, ["b", "a"]) == ["a"]
     assert first_runs(tmp_path, ["b"]) == ["b"]
+
+
+def test_a_metric_that_is_never_finite_is_offered_and_counted(tmp_path: Path) -> None:
+    rows = [{"step": n, "kind": "train", "time": 0.0, "train/loss": "nan"} for n in (1, 2)]
+    file = write_jsonl(tmp_path / "a/metrics.jsonl", rows)
+    assert recorded_metrics([file]) == ["train/loss"]
+    curve = read_curves(file)["train/loss"]
+    assert (curve.steps, curve.num_not_finite) == ((), 2)
+    spec = chart({"a": curve}, "train/loss", colours={"a": "#000"}, smoothing=11)
+    assert spec["data"]["values"] == []
+
+
+def test_a_run_at_its_first_step_has_no_curve_yet(tmp_path: Path) -> None:
+    rows = [{"step": 1, "kind": "train", "time": 0.0, "train/loss": 0.5}]
+    files = {
+        "new": write_jsonl(tmp_path / "new/metrics.jsonl", rows),
+        "empty": write_jsonl(tmp_path / "empty/metrics.jsonl", []),
+        "old": _metrics(tmp_path / "old", 5),
+    }
+    lines, problems = read_lines(files)
+    assert problems == []
+    assert without_curves(lines) == ["new", "empty"]
+
+
+def test_a_name_that_only_sounds_like_an_end_is_a_metric(tmp_path: Path) -> None:
+    rows = [{"step": n, "kind": "train", "time": 0.0, "train/clip_low": 0.1} for n in (1, 2)]
+    assert recorded_metrics([write_jsonl(tmp_path / "metrics.jsonl", rows)]) == ["train/clip_low"]
+
+
+def test_ends_that_are_not_finite_make_no_band(tmp_path: Path) -> None:
+    row = {"kind": "eval", "time": 0.0, "eval/x": 1.0, "eval/x_low": "nan", "eval/x_high": 2.0}
+    file = write_jsonl(tmp_path / "metrics.jsonl", [{"step": n, **row} for n in (1, 2)])
+    assert read_curves(file)["eval/x"].lows == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"step": 2, "kind"', "line 2 is not JSON"),
+        ('{"step": 2, "train/loss": null}', "line 2: train/loss is null; expected a number"),
+        ('{"step": 2, "train/loss": "high"}', 'line 2: train/loss is "high"; expected a number'),
+    ],
+)
+def test_a_damaged_file_is_named_and_the_others_are_read(
+    tmp_path: Path, line: str, message: str
+) -> None:
+    damaged = _metrics(tmp_path / "a", 5)
+    lines = damaged.read_text().splitlines(keepends=True)
+    damaged.write_text("".join([lines[0], line + "\n", *lines[2:]]))
+    files = {"a": damaged, "b": _metrics(tmp_path / "b", 5), "gone": tmp_path / "gone.jsonl"}
+    curves, problems = read_lines(files)
+    assert list(curves) == ["b"]
+    assert f"{damaged} {message}" in problems[0]
+    assert "gone.jsonl cannot be read" in problems[1]
+    assert first_runs(tmp_path, ["a", "b"]) == ["b"]
 
 
 def test_a_chart_of_two_runs(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@ r"""Mathematics is found whatever its delimiters; nothing else of a model's text
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 from hypothesis import given
@@ -40,6 +41,9 @@ def _parts(text: str, *, code: bool = False) -> list[tuple[str, str]]:
         ),
         (r"$\text{it is \$5}$", [("inline", r"\text{it is \$5}")]),
         ("\\[ \\]", [("text", "\\[ \\]")]),
+        (r"\[a \\[2pt] b\] \[c", [("display", r"a \\[2pt] b"), ("text", r" \[c")]),
+        (r"\[a $b$", [("text", r"\[a "), ("inline", "b")]),
+        (r"} \boxed{\{1} 2}", [("text", "} "), ("inline", r"\boxed{\{1}"), ("text", " 2}")]),
         ("", []),
     ],
 )
@@ -51,6 +55,61 @@ def test_code_is_no_mathematics() -> None:
     text = "a `$x$` b\n```\n\\(y\\)\n```\n$z$"
     kinds = [kind for kind, _ in _parts(text, code=True)]
     assert kinds == ["text", "code", "text", "code", "text", "inline"]
+
+
+def test_fences_are_those_of_markdown() -> None:
+    """Of both kinds, closed by one as long, without a backtick behind them, or open to the end."""
+    for text in ("~~~\n$x$\n~~~", "````\n```\n$x$\n````", "   ```py\n$x$\n  ```", "```\n$x$"):
+        assert _parts(text, code=True) == [("code", text)]
+    assert ("inline", "x") in _parts("```a`b\n$x$\n```", code=True)
+    assert _parts("``` $x$", code=True) == [("text", "``` "), ("inline", "x")]
+
+
+SPAN = "![i](http://a.example/i.png) http://a.example www.a.example me@a.example <http://a.example>"
+
+
+@pytest.mark.parametrize(
+    "text", [f"``{SPAN}`", f"```a`b\n{SPAN}\n```", f"~~~\n```\n~~~\n\n{SPAN}\n```", f"${SPAN}$"]
+)
+def test_code_and_mathematics_are_no_links_where_markdown_reads_text(text: str) -> None:
+    # Without mathematics, so that both are text as far as their marks allow it.
+    shown = to_markdown(text, markdown=True, latex=True)
+    tags = set(re.findall(r"<(/?\w+)", MarkdownIt("commonmark", {"html": True}).render(shown)))
+    assert tags <= {"p", "/p", "br", "pre", "/pre", "code", "/code"}
+    # What GitHub's Markdown finds in text, however it is escaped.
+    plain = shown.replace("\\", "")
+    assert re.search(r"https?://|www\.|[\w.+-]@\w", plain) is None
+
+
+@pytest.mark.parametrize("info", ["mermaid", " Mermaid x", "m&#101;rmaid", "-language-mermaid"])
+@pytest.mark.parametrize("mark", ["```", "~~~", "- ```"])
+def test_no_diagram(mark: str, info: str) -> None:
+    """Streamlit takes the first `language-NAME` of the class that Markdown gives to code."""
+    html = _rendered(f"{mark}{info}\ngraph TD\n{mark}", markdown=True)
+    classes = re.findall(r'class="([^"]*)"', html)
+    languages = [re.search(r"language-(\w+)", one, re.ASCII) for one in classes]
+    assert all(found is None or found[1].lower() != "mermaid" for found in languages)
+
+
+def test_code_keeps_its_language_and_its_characters() -> None:
+    text = "```python\nfor n in f[0](1):\n    a[1:2]\n```"
+    shown = to_markdown(text, markdown=True, latex=True)
+    assert shown.replace(JOINER, "") == text
+    assert "a[1:2]" in shown
+    assert 'class="language-python"' in _rendered(text, markdown=True)
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["\\[", "\\(", "$$a", "\\begin{align}", "$a", "\\boxed{", "```x\n", "~~~", "```a`\n", "\\"],
+)
+@pytest.mark.parametrize("markdown", [False, True])
+def test_many_openers_without_an_end_take_linear_time(piece: str, markdown: bool) -> None:
+    """A second at most; a search from each opener to the end would take minutes."""
+    text = piece * (200_000 // len(piece))
+    start = time.process_time()
+    to_markdown(text, markdown=markdown, latex=True)
+    assert time.process_time() - start < 20
 
 
 def test_dollars_for_streamlit() -> None:
@@ -76,6 +135,8 @@ HOSTILE = (
     "![a][b]\n\n[b]: http://example.com/x.png",
     "<http://example.com>",
     "a\n<b>\nc",
+    r"\\<http://example.com>",
+    r"\\<b>",
 )
 
 

@@ -15,7 +15,7 @@ from workings.cli.apps.shared import (
     names_in,
 )
 
-app = typer.Typer(help="Make data sets out of others.", rich_markup_mode=None)
+app = typer.Typer(help="List, prepare, check and filter data sets.", rich_markup_mode=None)
 
 Ngram = Annotated[int, typer.Option("--ngram", min=2, help="Words in a row that make an overlap.")]
 MinShare = Annotated[
@@ -185,7 +185,9 @@ def data_contamination(
     min_share: MinShare = 0.0,
     question: Annotated[
         str | None,
-        typer.Option("--question", metavar="COLUMN", help="Default: a usual name."),
+        typer.Option(
+            "--question", metavar="COLUMN", help="Where the question stands. Default: a usual name."
+        ),
     ] = None,
     split: Annotated[str, typer.Option("--split", help="Of a folder or hub data set.")] = "train",
     files: Annotated[
@@ -210,6 +212,7 @@ def data_contamination(
     """Find benchmark questions in a training set.
 
     Exact copies and runs of 13 words, with counts and examples by id; the training set is streamed.
+    A question of multiple choice is compared with its choices.
     """
     return hand_over(
         "data_contamination",

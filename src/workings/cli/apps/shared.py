@@ -13,7 +13,7 @@ import typer
 from workings.cli.console import write_data, write_note
 from workings.cli.options import overrides_from
 from workings.config.kinds import AnyRun
-from workings.errors import ConfigError
+from workings.errors import ConfigError, is_out_of_memory
 
 
 class Interrupted(Exception):
@@ -136,7 +136,7 @@ def hand_over(command: str, *arguments: Any, **options: Any) -> int:
     except KeyboardInterrupt as interrupt:
         raise Interrupted from interrupt
     except Exception as error:
-        from workings.cli.out_of_memory import explained, is_out_of_memory
+        from workings.cli.out_of_memory import explained
 
         run = next((part for part in (*arguments, *options.values()) if _is_run(part)), None)
         if run is None or not is_out_of_memory(error):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from workings.cli.console import write_data, write_note
 from workings.data.contamination import ContaminationIndex, OverlapRule
-from workings.data.preparation.prepare import Request, is_made, prepare
+from workings.data.preparation.made import difference
+from workings.data.preparation.prepare import Request, prepare
 from workings.data.preparation.recipe import (
     CountTokens,
     Recipe,
@@ -19,7 +20,7 @@ from workings.data.preparation.recipe import (
 )
 from workings.data.preparation.recipes import BENCHMARKS, recipe_named
 from workings.data.preparation.source import find_source
-from workings.errors import ConfigError
+from workings.errors import ConfigError, DataError
 
 PACKAGES = ("workings", "pyarrow", "tokenizers", "transformers")
 
@@ -92,10 +93,15 @@ def run(
         ),
         versions=_versions(),
     )
-    if not force and target.exists() and is_made(request):
+    if force or not target.exists():
+        prepare(request, count_tokens=_token_counter(effective), log=write_note)
+    elif (reason := difference(request)) is None:
         write_note(f"{target} holds this already, with the checksums of its card")
     else:
-        prepare(request, count_tokens=_token_counter(effective), log=write_note)
+        raise DataError(
+            f"{target} exists, and is not what this would make: {reason}",
+            hint="choose another folder with --out, or replace this one with --force",
+        )
     write_data(str(target))
     return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,12 @@ from workings.cli.evaluation.plan import (
     action,
     check_folder,
     dataset_names,
+    describe_stored,
     discard,
+    evaluating_alone,
     planned,
+    refuse_other_runs,
+    stored_data_sets,
 )
 from workings.cli.evaluation.report import evaluation_report
 from workings.cli.evaluation.run import EvaluationRun, Models, try_out
@@ -39,7 +43,7 @@ def run(
     With `resume` what was sampled with the same settings is not sampled again, and responses whose
     reward alone has changed are graded again; `fresh` removes them, once the (first) model and the
     data have loaded. `cells` are evaluated in the place of `config`, one folder each, below the
-    folder that `config` names.
+    folder that `config` names. No other process can evaluate into these folders meanwhile.
     """
     if resume not in (None, "latest"):
         raise ConfigError(
@@ -49,24 +53,26 @@ def run(
     if resume and fresh:
         raise ConfigError("--resume and --fresh contradict each other", hint="give one of them")
     configs = [cell.config for cell in cells] or [config]
-    works = [_plan(one, resume=resume is not None, fresh=fresh) for one in configs]
+    if cells:
+        refuse_other_runs(cells[0].root)
     found = []
-    with closing(Models()) as models:
+    with ExitStack() as held, closing(Models()) as models:
+        works = [_plan(one, held, resume=resume is not None, fresh=fresh) for one in configs]
         said = _begin_anew(works, models) if fresh else []
         for number, work in enumerate(works, start=1):
             if cells:
                 write_note(f"cell {number} of {len(works)}: {work.config.name}")
             found.append(_evaluate(work, models, resume=resume is not None, said=said))
             said = []
-    if cells:
-        tree = cells[0].root
-        write_data(grid_table(list(zip(cells, found, strict=True))))
-    else:
-        tree = run_folder(config)
-        if found[0]:
-            write_data(evaluation_report(found[0]))
-    if any(found):
-        _summarise(tree)
+        if cells:
+            tree = cells[0].root
+            write_data(grid_table(list(zip(cells, found, strict=True))))
+        else:
+            tree = run_folder(config)
+            if found[0]:
+                write_data(evaluation_report(found[0]))
+        if any(found):
+            _summarise(tree)
     write_note(f"every number and response is in {tree}")
     return 0
 
@@ -79,21 +85,23 @@ class _Work:
     ) -> None:
         self.config = config
         self.folder = run_folder(config)
+        self.existed = self.folder.is_dir()
         self.names = names
         self.settings = settings
         self.todo: list[Action] = ["sample"] * len(names)
 
 
-def _plan(config: EvalConfig, *, resume: bool, fresh: bool) -> _Work:
-    """The work; whatever cannot be gone on with is an error before a model loads."""
+def _plan(config: EvalConfig, held: ExitStack, *, resume: bool, fresh: bool) -> _Work:
+    """The work, its folder held; what cannot be gone on with is an error before a model loads."""
     work = _Work(config, dataset_names(config), planned(config))
+    refuse_other_runs(work.folder, work.names)
+    held.enter_context(evaluating_alone(work.folder))
+    check_folder(work.folder, work.names, asked=resume or fresh)
     if resume:
         work.todo = [
             action(work.folder / name, settings)
             for name, settings in zip(work.names, work.settings, strict=True)
         ]
-    elif not fresh:
-        check_folder(work.folder, work.names)
     return work
 
 
@@ -104,9 +112,12 @@ def _begin_anew(works: Sequence[_Work], models: Models) -> list[str]:
     before the first model and its data have loaded, so that a mistyped name loses nothing.
     """
     said: list[str] = []
-    if any(work.folder.is_dir() for work in works):
+    if any(work.existed for work in works):
         try_out(works[0].config, works[0].names, models=models, log=said.append)
         for work in works:
+            found = stored_data_sets(work.folder, work.names)
+            if found:
+                write_note(f"--fresh replaces {describe_stored(found)} in {work.folder}")
             for name in work.names:
                 discard(work.folder / name)
     return said

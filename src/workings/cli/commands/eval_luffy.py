@@ -11,7 +11,11 @@ from pathlib import Path
 from workings.cli.build import Prompting, build_grader, build_sampling, problems_at
 from workings.cli.console import write_data, write_note
 from workings.cli.evaluation.engines import rows_of_part
-from workings.cli.evaluation.plan import evaluation_seed, refuse_other_settings
+from workings.cli.evaluation.plan import (
+    evaluating_alone,
+    evaluation_seed,
+    refuse_other_settings,
+)
 from workings.cli.evaluation.run import Loaded, Models, evaluation_prompting, progress_log
 from workings.cli.sampling_text import describe_sampling
 from workings.config.evaluation import EvalConfig
@@ -65,9 +69,28 @@ def run(config: EvalConfig, flags: Flags, *, fresh: bool = False) -> int:
         )
     if flags.output.suffix != ".jsonl":
         raise ConfigError(f"--output_file {flags.output}; expected a name that ends in .jsonl")
+    folder = flags.output.with_suffix(".responses")
+    _refuse_other_files(flags.output, folder)
+    with evaluating_alone(folder):
+        if fresh and flags.output.is_file():
+            write_note(f"--fresh will replace {flags.output}, and what was sampled for it")
+        _evaluate(config, flags, folder, fresh=fresh)
+    return 0
+
+
+def _refuse_other_files(output: Path, folder: Path) -> None:
+    """ConfigError where the results file is there, and this command has sampled nothing for it."""
+    if output.is_file() and not ResponseStore(folder / output.stem).begun:
+        raise ConfigError(
+            f"{output} exists, and {folder.name} beside it has no responses that it was made of",
+            hint="another --output_file keeps it; remove it if it is not needed",
+        )
+
+
+def _evaluate(config: EvalConfig, flags: Flags, folder: Path, *, fresh: bool) -> None:
     log = _Log(flags.output.with_suffix(".log"))
     with build_grader(config.grader) as grader:
-        groups = _sampled(config, flags, grader, log, fresh=fresh)
+        groups = _sampled(config, flags, folder, grader, log, fresh=fresh)
         write_rows(flags.output.with_suffix(".decoded.jsonl"), decoded_rows(groups))
         graded, correct = _graded(groups, flags, grader)
     write_rows(flags.output, flat_rows(graded, correct))
@@ -76,14 +99,12 @@ def run(config: EvalConfig, flags: Flags, *, fresh: bool = False) -> int:
     for line in table.splitlines():
         log.keep(line)
     write_note(f"rows are in {flags.output}, what was sampled in {flags.output.stem}.decoded.jsonl")
-    return 0
 
 
 def _sampled(
-    config: EvalConfig, flags: Flags, grader: Grader, log: _Log, *, fresh: bool
+    config: EvalConfig, flags: Flags, folder: Path, grader: Grader, log: _Log, *, fresh: bool
 ) -> list[RolloutGroup]:
-    """The responses, kept part by part in a folder beside the results file."""
-    folder = flags.output.with_suffix(".responses")
+    """The responses, kept part by part in `folder`, which lies beside the results file."""
     settings = {
         name: value
         for name, value in config.model_dump(mode="json").items()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from workings.cli.evaluation.plan import (
     OF_THE_REWARD,
     ON_RECORD,
     dataset_names,
+    evaluating_alone,
     evaluation_reward,
     evaluation_seed,
     planned_settings,
@@ -39,12 +41,15 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
     refused, because the responses depend on them.
     """
     evaluations = [_Stored.read(one, overrides) for one in _folders(folder)]
-    for one in evaluations:
-        summaries = one.grade()
-        if len(evaluations) > 1:
-            write_note(str(one.folder))
-        write_data(evaluation_report(summaries))
-    write_metrics_summary(folder)
+    with ExitStack() as held:
+        for one in evaluations:
+            held.enter_context(evaluating_alone(one.folder))
+        for one in evaluations:
+            summaries = one.grade()
+            if len(evaluations) > 1:
+                write_note(str(one.folder))
+            write_data(evaluation_report(summaries))
+        write_metrics_summary(folder)
     write_note(f"graded again, without a model, in {folder}")
     return 0
 

@@ -26,6 +26,7 @@ from workings.config.grpo import GRPOConfig
 from workings.config.sources import read_yaml
 from workings.config.trees import look_up
 from workings.errors import ConfigError, DataError
+from workings.evaluation.stored_evaluations import STEP_FOLDER
 from workings.rewards.reward import grade_groups
 from workings.rollout.collect import collect_groups
 from workings.seeds import derive_seed
@@ -62,7 +63,8 @@ def _show_saved(folder: Path, *, step: int | None, limit: int) -> None:
 
 def saved_file(folder: Path, step: int | None) -> Path:
     """The stored rollouts of a step, the last one by default; DataError where there are none."""
-    files = sorted((folder / "rollouts").glob("step_*.parquet"))
+    found = (folder / "rollouts").glob("step_*.parquet")
+    files = sorted((path for path in found if STEP_FOLDER.fullmatch(path.stem)), key=step_of)
     if not files:
         raise DataError(
             f"{folder} holds no rollouts",

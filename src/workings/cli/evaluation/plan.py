@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +23,7 @@ from workings.cli.light_parts import (
 from workings.config.dataset import JUDGED_RULES
 from workings.config.evaluation import EvalConfig
 from workings.config.sections import DatasetConfig
+from workings.config.sources import RESOLVED_NAME, read_yaml
 from workings.data.templates import load_template
 from workings.errors import ConfigError
 from workings.evaluation.judged import (
@@ -35,7 +37,9 @@ from workings.evaluation.responses import ResponseStore, differing_values
 from workings.grading.grader import Grader
 from workings.rewards.reward import Reward
 from workings.seeds import derive_seed
+from workings.tracking.alone import LOCK_FILE, alone_in
 from workings.tracking.environment import package_versions
+from workings.tracking.jsonl import FILE_NAME
 
 VERSIONED = ("workings", "torch", "transformers", "tokenizers", "math-verify", "sympy")
 VALIDATION = "validation"
@@ -152,19 +156,102 @@ def stored_settings(folder: Path) -> Settings | None:
     return settings
 
 
-def check_folder(folder: Path, names: Sequence[str]) -> None:
-    """ConfigError where an evaluation is in the folder that was not asked to be gone on with."""
-    finished = [name for name in names if (folder / name / SUMMARY_FILE).is_file()]
-    begun = [name for name in names if name not in finished and ResponseStore(folder / name).begun]
-    found = [
-        *([f"results for {', '.join(finished)}"] if finished else []),
-        *([f"responses for {', '.join(begun)}"] if begun else []),
-    ]
-    if found:
+def refuse_other_runs(folder: Path, names: Sequence[str] = ()) -> None:
+    """ConfigError where the folder of an evaluation, or of one of its data sets, is another run's.
+
+    An evaluation whose folder holds settings alone is none yet: its model did not load.
+    """
+    held = _run_in(folder, evaluation="")
+    place = folder
+    for name in names:
+        if not held:
+            place = folder / name
+            held = _run_in(place, evaluation="another evaluation")
+    if held:
         raise ConfigError(
-            f"the evaluation {folder} exists, with {' and '.join(found)}",
+            f"{place} holds {held}; this evaluation would overwrite its files",
+            hint="give the evaluation a name of its own, name=...",
+        )
+
+
+def _run_in(folder: Path, *, evaluation: str) -> str:
+    """What a run in `folder` is called, `evaluation` for an evaluation; "" where there is none."""
+    file = folder / RESOLVED_NAME
+    if not file.is_file():
+        return f"the {FILE_NAME} of another run" if (folder / FILE_NAME).is_file() else ""
+    stored = read_yaml(file)
+    kind = stored.get("kind")
+    if kind == "eval":
+        return evaluation
+    return f"the {kind} run {stored.get('name')!r}" if kind else f"a {RESOLVED_NAME} of no kind"
+
+
+@contextmanager
+def evaluating_alone(folder: Path) -> Iterator[None]:
+    """Hold the folder of an evaluation, which is made; DataError says which process has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    hint = "wait for it, stop it, or start another evaluation beside it with name=..."
+    with alone_in(folder / LOCK_FILE, folder, hint=hint):
+        yield
+
+
+def stored_data_sets(folder: Path, names: Sequence[str] = ()) -> dict[str, str]:
+    """Every data set that has been sampled in the folder, `names` first, to what it has.
+
+    "results", or "responses" that were not graded.
+    """
+    places = [path.name for path in sorted(folder.iterdir())] if folder.is_dir() else []
+    found = {}
+    for name in dict.fromkeys([*names, *places]):
+        if (folder / name / SUMMARY_FILE).is_file():
+            found[name] = "results"
+        elif ResponseStore(folder / name).begun:
+            found[name] = "responses"
+    return found
+
+
+def describe_stored(found: Mapping[str, str]) -> str:
+    """What a folder holds.
+
+    >>> describe_stored({"gsm8k": "results", "math500": "responses", "aime24": "results"})
+    'results for gsm8k, aime24 and responses for math500'
+    """
+    parts = []
+    for what in ("results", "responses"):
+        names = [name for name, one in found.items() if one == what]
+        parts += [f"{what} for {', '.join(names)}"] if names else []
+    return " and ".join(parts)
+
+
+def check_folder(folder: Path, names: Sequence[str], *, asked: bool) -> None:
+    """ConfigError where an evaluation is in the folder that this one would be mixed with.
+
+    That is any evaluation, unless it was `asked` for to go on with it or to begin it anew, and it
+    has no other data sets than `names`: those would keep their numbers under settings that the
+    folder no longer tells.
+    """
+    found = stored_data_sets(folder, names)
+    if not found:
+        return
+    exists = f"the evaluation {folder} exists, with {describe_stored(found)}"
+    others = [name for name in found if name not in names]
+    if others:
+        raise ConfigError(
+            f"{exists}; {', '.join(others)} is not asked for now",
+            hint="name=... starts another beside it; --resume and --fresh need all of its data "
+            "sets in datasets=[...]",
+        )
+    if not asked:
+        raise ConfigError(
+            exists,
             hint="--resume keeps what was sampled with the same settings and does the rest; "
             "--fresh begins anew; name=... starts another beside it",
+        )
+    if not (folder / RESOLVED_NAME).is_file():
+        raise ConfigError(
+            f"{folder} holds {describe_stored(found)}, which no evaluation of this folder wrote: "
+            f"there is no {RESOLVED_NAME}",
+            hint="it may be a part of a training run; give the evaluation another name=...",
         )
 
 

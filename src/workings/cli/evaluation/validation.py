@@ -81,9 +81,12 @@ def build_evaluator(measuring: Measuring, held_out: Sequence[Problem]) -> Evalua
 
     The engine takes the current weights, samples, grades and stores. Only the validation split's
     metrics are returned, so that nothing else chooses the best checkpoint or ends a run. None where
-    the run has no set at all.
+    the run has no set at all. An engine that rests sleeps from here on, and may have dropped its
+    weights whenever it sleeps.
     """
     config, recorder = measuring.config, measuring.recorder
+    if measuring.rests:
+        measuring.engine.sleep()
     sets = _sets(measuring, held_out)
     if not sets:
         if config.evaluation.every_steps or config.evaluation.stop_metric:

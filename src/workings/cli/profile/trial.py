@@ -19,7 +19,7 @@ from typing import Any
 
 from workings.config.dpo import DPOConfig
 from workings.config.kinds import SamplingRun, TrainingRun
-from workings.errors import TrainingError, WorkingsError
+from workings.errors import TrainingError, WorkingsError, is_out_of_memory
 
 ProfiledRun = TrainingRun | DPOConfig
 START_SECONDS = 1800.0
@@ -142,7 +142,6 @@ class TrialProcess:
 
 def _serve(pipe: Connection, run: ProfiledRun, limit_bytes: int | None) -> None:
     """The process's side: the model, then one trial after the other, until the pipe closes."""
-    from workings.cli.out_of_memory import is_out_of_memory
 
     def guarded(work: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any] | WorkingsError:
         try:

@@ -6,12 +6,13 @@ folder of data sets is read instead of the hub, as an evaluation would.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from workings.config.dataset import DatasetConfig
-from workings.config.datasets import named_datasets
+from workings.config.datasets import SUITES, benchmark_names, named_datasets
 from workings.config.sources import shipped_folder
 from workings.data.arithmetic import ARITHMETIC
 from workings.data.benchmarks import copy_of, problem_arguments, shipped_benchmarks
@@ -22,7 +23,8 @@ from workings.data.preparation.card import CARD, RECORD, card_text, record_text
 from workings.data.preparation.checksums import sha256_of
 from workings.data.preparation.written import new_folder
 from workings.data.problems import group_repeats
-from workings.errors import ConfigError, DataError
+from workings.data.sources import DATA_DIR_VARIABLE, named_copy
+from workings.errors import ConfigError, DataError, unknown_name
 from workings.types import Problem
 
 Log = Callable[[str], None]
@@ -74,6 +76,7 @@ def find_benchmarks(name: str, *, folder: Path | None = None) -> list[Benchmark]
     else:
         found = named_datasets(name, [shipped_folder()])
         configs = [DatasetConfig.model_validate(values) for values in found]
+        _require_known(name, configs[0], folder)
     return [Benchmark(name=_name_in(config), config=config, data_dir=folder) for config in configs]
 
 
@@ -158,6 +161,20 @@ def prepare_benchmark(
         + "".join(f"; {reason.replace('_', ' ')} {count:,}" for reason, count in dropped.items())
     )
     return record
+
+
+def _require_known(name: str, config: DatasetConfig, folder: Path | None) -> None:
+    """ConfigError where `name` is no benchmark's, no hub id, and no data set in the folder."""
+    given = folder or os.environ.get(DATA_DIR_VARIABLE)
+    if config.path != name or config.name or "/" in name or not given:
+        return
+    place = Path(given).expanduser()
+    if place.is_dir() and named_copy(name, config.split, place) is None:
+        raise ConfigError(
+            unknown_name("benchmark", name, [*benchmark_names([shipped_folder()]), *SUITES]),
+            hint="a file, a folder, a hub id (owner/name) or the name of a data set in "
+            f"{place} may stand here as well",
+        )
 
 
 def _name_in(config: DatasetConfig) -> str:

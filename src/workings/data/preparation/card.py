@@ -45,8 +45,12 @@ def card_text(record: Mapping[str, Any]) -> str:
             ("file", "bytes", "SHA-256"),
             [
                 (f"{kind} `{entry['file']}`", f"{entry['bytes']:,}", f"`{entry['sha256']}`")
-                for kind in ("input", "output")
-                for entry in record[f"{kind}s"]
+                for kind, entries in (
+                    ("input", record["inputs"]),
+                    ("excluded", record.get("excluded", {}).get("inputs", ())),
+                    ("output", record["outputs"]),
+                )
+                for entry in entries
             ],
         ),
         "## Made by\n\n```bash\n"

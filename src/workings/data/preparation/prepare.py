@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -10,13 +9,23 @@ from pathlib import Path
 from workings.data.contamination import ContaminationIndex
 from workings.data.contamination_report import ContaminationReport
 from workings.data.preparation.card import CARD, CONTAMINATION, RECORD, card_text, record_text
-from workings.data.preparation.checksums import sha256_of
+from workings.data.preparation.entries import (
+    asked_check,
+    excluded_source,
+    prompt_entry,
+    shown_settings,
+    tokenizer_entries,
+)
 from workings.data.preparation.questions import question_key
-from workings.data.preparation.recipe import CountTokens, Making, Recipe, Settings
+from workings.data.preparation.recipe import (
+    CountTokens,
+    Making,
+    Recipe,
+    Settings,
+)
 from workings.data.preparation.source import (
     Source,
     SourceFile,
-    find_source,
     input_entry,
     stream_source,
 )
@@ -67,10 +76,11 @@ def prepare(
     the same bytes.
     """
     recipe = request.recipe
+    excluded, exclusion = _excluded(request.settings, log)
     making = Making(
         settings=request.settings,
         count_tokens=count_tokens,
-        excluded=_excluded(request.settings, log),
+        excluded=excluded,
         system_text=request.system_text,
     )
     report = None if request.contamination is None else ContaminationReport(request.contamination)
@@ -95,65 +105,20 @@ def prepare(
             raise DataError(f"no row is left ({making.tally.describe()})")
         for line in [making.tally.describe(), *(report.lines() if report is not None else ())]:
             log(line)
-        return _finish(request, folder, making, inputs, report)
-
-
-def is_made(request: Request) -> bool:
-    """True where the folder already holds what this request would make, every byte of it.
-
-    Recipe, settings, source, inputs and contamination check are those of the record, and all files
-    have the checksums that stand there. Another version of this package does not count.
-    """
-    try:
-        record = json.loads((request.target / RECORD).read_text(encoding="utf-8"))
-        same = (
-            record["recipe"] == request.recipe.name
-            and record["settings"] == _shown_settings(request.settings)
-            and record["source"]["origin"] == request.source.origin
-            and record["source"]["revision"] == request.source.revision
-            and record["source"]["limit"] == request.limit
-            and record.get("contamination", {}).get("asked") == _asked(request)
-        )
-        return (
-            same
-            and all(
-                sha256_of(request.target / entry["file"]) == entry["sha256"]
-                for entry in record["outputs"]
-            )
-            and (
-                request.source.revision is not None or _has_inputs(request.source, record["inputs"])
-            )
-        )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
-
-
-def _has_inputs(source: Source, inputs: list[dict[str, object]]) -> bool:
-    """True where the local files that were read are still the same."""
-    paths = {file.name: file.locate() for file in source.files}
-    return all(sha256_of(paths[str(entry["file"])]) == entry["sha256"] for entry in inputs)
-
-
-def _asked(request: Request) -> dict[str, object] | None:
-    """The contamination check as it was asked for; None for none."""
-    if request.contamination is None:
-        return None
-    return {
-        "benchmarks": {b.name: len(b.ids) for b in request.contamination.benchmarks},
-        "rule": asdict(request.contamination.rule),
-        "dropped": request.drop_contaminated,
-    }
-
-
-def _shown_settings(settings: Settings) -> dict[str, object]:
-    return {name: value for name, value in asdict(settings).items() if value is not None}
+        read = {
+            "inputs": inputs,
+            "excluded": exclusion,
+            "system_prompt": prompt_entry(request.system_text),
+            "tokenizer": tokenizer_entries(request.settings),
+        }
+        return _finish(request, folder, making, read, report)
 
 
 def _finish(
     request: Request,
     folder: WrittenFolder,
     making: Making,
-    inputs: list[dict[str, object]],
+    read: Mapping[str, object],
     report: ContaminationReport | None,
 ) -> dict[str, object]:
     recipe, settings = request.recipe, request.settings
@@ -168,10 +133,10 @@ def _finish(
             "hub_licence": request.source.licence,
             "limit": request.limit,
         },
-        "settings": _shown_settings(settings),
+        "settings": shown_settings(settings),
         "steps": [step.format(**asdict(settings)) for step in recipe.steps],
         "rows": making.tally.as_dict(),
-        "inputs": inputs,
+        **{name: entry for name, entry in read.items() if entry is not None},
         "outputs": folder.finish_rows(),
         "command": request.command,
         "versions": dict(request.versions),
@@ -179,7 +144,7 @@ def _finish(
     if report is not None:
         found = report.as_dict()
         record["contamination"] = {
-            "asked": _asked(request),
+            "asked": asked_check(request.contamination, dropped=request.drop_contaminated),
             "rows_overlapping": found["rows_overlapping"],
             "table": report.lines(),
         }
@@ -189,13 +154,16 @@ def _finish(
     return record
 
 
-def _excluded(settings: Settings, log: Log) -> frozenset[bytes]:
-    """The keys of the questions of the data set `settings.exclude`."""
+def _excluded(settings: Settings, log: Log) -> tuple[frozenset[bytes], dict[str, object] | None]:
+    """The keys of the questions of the data set `settings.exclude`, and its entry in the record."""
     if settings.exclude is None:
-        return frozenset()
+        return frozenset(), None
     keys: set[bytes] = set()
-    source = find_source(settings.exclude, patterns=("*",), split="train")
-    for row in stream_source(source):
+    inputs: list[dict[str, object]] = []
+    source = excluded_source(settings.exclude)
+    for row in stream_source(
+        source, opened=lambda file, path: inputs.append(input_entry(file, path))
+    ):
         if row.values is not None:
             question = training_text(row.values).question
             if question is not None:
@@ -203,4 +171,4 @@ def _excluded(settings: Settings, log: Log) -> frozenset[bytes]:
     if not keys:
         raise DataError(f"--exclude {settings.exclude} has no questions")
     log(f"{len(keys):,} distinct questions of {settings.exclude} are excluded")
-    return frozenset(keys)
+    return frozenset(keys), {"revision": source.revision, "inputs": inputs}

@@ -7,6 +7,7 @@ from disk, so a source of many gigabytes never stands in memory.
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -177,7 +178,12 @@ def _local_path(where: str) -> Path | None:
     for name in (where, *(f"{where}{suffix}" for suffix in SUFFIXES)):
         if (folder / name).exists():
             return folder / name
-    raise DataError(f"{folder} holds no data set {where!r}")
+    names = sorted(path.stem for path in folder.glob("*") if path.suffix.lower() in SUFFIXES)
+    near = difflib.get_close_matches(where, names, n=1, cutoff=0.5)
+    raise DataError(
+        f"{folder} holds no data set {where!r}",
+        hint=f"did you mean {near[0]!r}?" if near else "give a path, or a hub id as owner/name",
+    )
 
 
 def _local_file(name: str, path: Path) -> SourceFile:

@@ -6,10 +6,12 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
+from workings.data.preparation.json_arrays import holds_array
 from workings.data.streaming import PARQUET_ROWS
 from workings.errors import DataError
 
-SUFFIXES = (".jsonl", ".ndjson", ".parquet")
+PARQUET = ".parquet"
+SUFFIXES = (".jsonl", ".ndjson", PARQUET)
 
 
 def check_copy(source: Path, target: Path) -> None:
@@ -18,6 +20,12 @@ def check_copy(source: Path, target: Path) -> None:
         raise DataError(
             f"a copy of {source} without some rows cannot be written to {target}",
             hint=f"both must end alike, in {', '.join(SUFFIXES)}",
+        )
+    if source.suffix.lower() != PARQUET and holds_array(source):
+        raise DataError(
+            f"{source} holds one JSON array, and a copy leaves out whole lines",
+            hint="write it with one JSON object on each line first, "
+            "as `jq -c '.[]' FILE > NEW.jsonl` does",
         )
     if target.exists():
         raise DataError(f"{target} exists", hint="choose another name; nothing is overwritten")
@@ -33,7 +41,7 @@ def copy_without(source: Path, target: Path, rows: Collection[int]) -> int:
     check_copy(source, target)
     beside = target.with_name(f".{target.name}.part")
     try:
-        copy = _copy_parquet if source.suffix.lower() == ".parquet" else _copy_lines
+        copy = _copy_parquet if source.suffix.lower() == PARQUET else _copy_lines
         written = copy(source, beside, rows)
     except BaseException:
         beside.unlink(missing_ok=True)
@@ -45,8 +53,9 @@ def copy_without(source: Path, target: Path, rows: Collection[int]) -> int:
 def _copy_lines(source: Path, target: Path, rows: Collection[int]) -> int:
     index = written = 0
     with source.open("rb") as old, target.open("wb") as new:
-        for line in old:
-            if not line.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n"):
+        for number, line in enumerate(old):
+            text = line.removeprefix(b"\xef\xbb\xbf") if number == 0 else line
+            if not text.strip(b" \t\r\n"):
                 continue
             if index not in rows:
                 new.write(line if line.endswith(b"\n") else line + b"\n")

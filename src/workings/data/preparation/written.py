@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any, Protocol
 
 from workings.data.preparation.checksums import sha256_of
 from workings.errors import DataError
+from workings.tracking.alone import alone_in
 
 PARQUET_ROWS = 1000
 Record = Mapping[str, object]
@@ -98,7 +98,7 @@ def new_folder(
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.parent / f".{target.name}.part"
     part.mkdir(exist_ok=True)
-    with _alone_in(part, target):
+    with alone_in(part, target):
         _empty(part)
         folder = WrittenFolder(part, schemas or {})
         try:
@@ -111,26 +111,6 @@ def new_folder(
             raise
         _sync(part)
         _rename(part, target)
-
-
-@contextmanager
-def _alone_in(part: Path, target: Path) -> Iterator[None]:
-    """Hold the lock on `part`, which ends with the process, however that ends."""
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
-    lock = os.open(part, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError as error:
-        raise DataError(
-            f"another process is writing {target}", hint="wait for it, or stop it"
-        ) from error
-    finally:
-        os.close(lock)
 
 
 def _empty(folder: Path) -> None:

@@ -58,7 +58,7 @@ class Batch:
         self._tokenizer = tokenizer
         self._sampling = sampling
         self._eos = np.array(eos_token_ids, dtype=np.int32)
-        self._stops = StopStrings(tokenizer, sampling.stop)
+        self._stops = StopStrings(tokenizer, sampling.stop, eos_token_ids=eos_token_ids)
         self._max_steps = max_steps
         self._weight_version = weight_version
         self._aborted = aborted

@@ -7,7 +7,7 @@ import socket
 from typing import Any
 from urllib.parse import urlsplit
 
-from workings.errors import ConfigError, EngineError, said
+from workings.errors import ConfigError, EngineError, EngineMemoryError, said
 from workings.rollout.server.http import CONTENT_TYPE, HEADER, MAX_BODY_BYTES
 from workings.rollout.server.wire import pack, unpack
 
@@ -105,5 +105,9 @@ class Connection:
                 f"{self.name} answered with HTTP status {status}; is it `workings serve`?",
                 hint=f"look at what runs on port {self.port}",
             )
-        kind = LostSession if status == LOST else EngineError
-        return kind(f"{self.name}: {message}", hint=hint)
+        message = f"{self.name}: {message}"
+        if status == LOST:
+            return LostSession(message, hint=hint)
+        # A server of an earlier version does not say whether its memory ran out.
+        kind = EngineMemoryError if header.get("memory") else EngineError
+        return kind(message, hint=hint)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from workings.errors import WorkingsError
+from workings.errors import WorkingsError, is_out_of_memory
 from workings.rollout.server.service import Refused, Service, Session
 from workings.rollout.server.wire import pack, pack_samples, unpack, unpack_requests
 
@@ -203,7 +203,8 @@ def _seconds(header: Mapping[str, Any]) -> float:
 
 
 def _error(error: WorkingsError) -> bytes:
-    return pack({"message": error.message, "hint": error.hint})
+    memory = is_out_of_memory(error)
+    return pack({"message": error.message, "hint": error.hint, "memory": memory})
 
 
 def readable(health: Mapping[str, Any]) -> str:

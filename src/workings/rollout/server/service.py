@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from workings.errors import EngineError, WorkingsError
+from workings.errors import EngineError, EngineMemoryError, WorkingsError, is_out_of_memory
 from workings.rollout.engine import Engine, Request, SamplingParams
 from workings.rollout.server.sync import WeightSync
 from workings.rollout.server.weight_group import backend_for, open_store
@@ -75,6 +75,18 @@ class Outcome:
         if self.error is not None:
             raise self.error
         return self.value
+
+
+def _named(error: Exception) -> EngineError:
+    """The error of a library below the engine, as the trainer hears of it."""
+    message = f"the engine failed: {type(error).__name__}: {error}".removesuffix(": ")
+    if is_out_of_memory(error):
+        return EngineMemoryError(
+            message,
+            hint="start `workings serve` with a smaller engine.gpu_memory_utilization or "
+            "engine.max_batch_size; its own output has the traceback",
+        )
+    return EngineError(message, hint="the server's own output has the traceback")
 
 
 class Session:
@@ -155,10 +167,7 @@ class Service:
                 outcome.error = error
             except Exception as error:  # of a library below: the trainer has to hear of it
                 log.exception("the engine failed")
-                outcome.error = EngineError(
-                    f"the engine failed: {type(error).__name__}: {error}",
-                    hint="the server's own output has the traceback",
-                )
+                outcome.error = _named(error)
             finally:
                 if outcome.error is None and outcome.value is None:  # interrupted
                     outcome.error = EngineError("the server was stopped")

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from workings.errors import EngineError, WorkingsError
+from workings.errors import EngineError, EngineMemoryError, WorkingsError, is_out_of_memory
 from workings.rollout.server.buckets import Bucket, Checksum, Entry, read_description, tensors_of
 from workings.rollout.server.weight_group import SERVER, WeightGroup
 
@@ -133,9 +133,10 @@ class WeightSync:
         if error is None:
             return
         self._receiving.release()  # for whoever asks next
+        kind = EngineMemoryError if is_out_of_memory(error) else EngineError
         if isinstance(error, WorkingsError):
-            raise EngineError(error.message, hint=error.hint)
-        raise EngineError(f"the engine failed: {type(error).__name__}: {error}")
+            raise kind(error.message, hint=error.hint)
+        raise kind(f"the engine failed: {type(error).__name__}: {error}")
 
     def _next_part(self) -> tuple[tuple[Entry, ...], int] | str:
         deadline = time.monotonic() + self._seconds

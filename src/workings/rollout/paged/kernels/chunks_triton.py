@@ -7,6 +7,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from workings.rollout import engine
+
+LEAST_KEPT_MASS = tl.constexpr(engine.LEAST_KEPT_MASS)
+
 
 @triton.jit
 def load_allowed(row_logits, part, vocabulary, banned, count, chunk: tl.constexpr):
@@ -33,3 +37,27 @@ def invert(weight, index, target):
     first = tl.min(tl.where(above, index, last), axis=0)
     before = tl.sum(tl.where(index < first, weight, 0.0), axis=0)
     return first, before
+
+
+@triton.jit
+def normaliser(row_logits, base, allowed, heat, banned, count):
+    """(weight of the whole row, the logit it is relative to), both finite where the logits are.
+
+    `allowed` is the weight relative to `base` of what may be drawn. The first `count` ids of
+    `banned` are added, one of which may outweigh it by more than a float can hold.
+    """
+    highest = base
+    for index in range(count):
+        highest = tl.maximum(highest, tl.load(row_logits + tl.load(banned + index)).to(tl.float32))
+    total = allowed * tl.exp((base - highest).to(tl.float64) / heat)
+    for index in range(count):
+        value = tl.load(row_logits + tl.load(banned + index)).to(tl.float32)
+        total += tl.exp((value - highest).to(tl.float64) / heat)
+    return total, highest
+
+
+@triton.jit
+def kept_share(kept, base, total, highest, heat):
+    """Float64: the weight `kept` relative to `base` as a share of `normaliser`'s, never 0."""
+    share = kept * tl.exp((base - highest).to(tl.float64) / heat) / total
+    return tl.minimum(tl.maximum(share, LEAST_KEPT_MASS), 1.0)

@@ -12,6 +12,8 @@ from typing import Literal
 
 import torch
 
+from workings.rollout.engine import LEAST_KEPT_MASS
+
 Mode = Literal["greedy", "plain", "truncated"]
 GOLDEN = 0x9E3779B97F4A7C15 - (1 << 64)
 FIRST_FACTOR = 0xBF58476D1CE4E5B9 - (1 << 64)
@@ -121,23 +123,24 @@ def sample_torch(
     highest = allowed.amax(dim=-1, keepdim=True)
     heat = torch.ones_like(highest) if mode == "greedy" else temperature.double().expand_as(highest)
     weights = ((allowed - highest) / heat).exp()
-    total = ((exact - highest) / heat).exp().sum(dim=-1)
+    # In logarithms: a banned token may outweigh the others by more than a float can hold.
+    log_total = ((exact - highest) / heat).logsumexp(dim=-1)
     if mode == "greedy":
-        ids, kept = allowed.argmax(dim=-1), total
+        ids, log_kept = allowed.argmax(dim=-1), log_total
     elif mode == "plain":
-        kept = weights.sum(dim=-1)
+        log_kept = weights.sum(dim=-1).log()
         ids = _inverse(weights, uniforms)
     else:
         ordered, order = weights.sort(dim=-1, descending=True, stable=True)
         cut = _cut(ordered, top_k, top_p, min_p)
         ordered = torch.where(ordered >= cut, ordered, 0.0)
-        kept = ordered.sum(dim=-1)
+        log_kept = ordered.sum(dim=-1).log()
         by_weight = order.gather(-1, _inverse(ordered, uniforms)[:, None])[:, 0]
         in_order = _inverse(torch.where(weights >= cut, weights, 0.0), uniforms)
         ids = torch.where((top_k > 0) | (top_p < 1.0), by_weight, in_order)
     chosen = exact.gather(-1, ids[:, None]) - highest
-    logprobs = (chosen / heat)[:, 0] - total.log()
-    mass = (kept / total).clamp(max=1.0)
+    logprobs = (chosen / heat)[:, 0] - log_total
+    mass = (log_kept - log_total).exp().clamp(min=LEAST_KEPT_MASS, max=1.0)
     broken = ~torch.isfinite(logprobs)
     return (
         ids.masked_fill(broken, BROKEN).int(),

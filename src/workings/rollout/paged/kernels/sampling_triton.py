@@ -14,7 +14,12 @@ import torch
 import triton
 import triton.language as tl
 
-from workings.rollout.paged.kernels.chunks_triton import invert, load_allowed
+from workings.rollout.paged.kernels.chunks_triton import (
+    invert,
+    kept_share,
+    load_allowed,
+    normaliser,
+)
 from workings.rollout.paged.kernels.truncation_triton import truncated_kernel
 
 CHUNK = 4096
@@ -189,21 +194,15 @@ def _draw_kernel(
     scale = tl.exp((peak - base).to(tl.float64) / heat)
     weight = chunk_sum.to(tl.float64) * scale
     allowed = tl.sum(weight, axis=0)
-    total = allowed
     count = 0
     if has_ban:
         count = tl.where(tl.load(banned_rows + row) != 0, num_banned, 0)
-        for index in range(count):
-            token = tl.load(banned + index)
-            value = tl.load(row_logits + token).to(tl.float32)
-            total += tl.exp((value - base).to(tl.float64) / heat)
+    total, top = normaliser(row_logits, base, allowed, heat, banned, count)
     if greedy:
         chosen = tl.min(tl.where(peak == highest, part, chunks_block - 1), axis=0)
         token = tl.load(best + row * num_chunks + tl.minimum(chosen, num_chunks - 1))
         value = highest
-        kept = total
     else:
-        kept = allowed
         target = tl.load(uniforms + row) * allowed
         chosen, before = invert(weight, part, target)
         chosen = tl.minimum(chosen, num_chunks - 1)
@@ -217,9 +216,11 @@ def _draw_kernel(
         within, _ = invert(inner, place, rest)
         token = chosen * chunk + within
         value = tl.max(tl.where(place == within, values, float("-inf")), axis=0)
-    logprob = (value - base).to(tl.float64) / heat - tl.log(total)
+    logprob = (value - top).to(tl.float64) / heat - tl.log(total)
     valid = (allowed > 0.0) & (total < float("inf"))
     tl.store(ids + row, tl.where(valid, token, -1))
     tl.store(logprobs + row, tl.where(valid, logprob, float("nan")).to(tl.float32))
-    mass = tl.minimum(kept / total, 1.0)
+    mass = tl.zeros([], tl.float64) + 1.0
+    if not greedy:
+        mass = kept_share(allowed, base, total, top, heat)
     tl.store(kept_mass + row, tl.where(valid, mass, float("nan")).to(tl.float32))

@@ -14,7 +14,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from workings.rollout.paged.kernels.chunks_triton import invert, load_allowed
+from workings.rollout.paged.kernels.chunks_triton import (
+    invert,
+    kept_share,
+    load_allowed,
+    normaliser,
+)
 
 NUM_PIVOTS = tl.constexpr(8)
 BOUND_STEPS = tl.constexpr(20)
@@ -240,13 +245,10 @@ def truncated_kernel(
     highest = tl.max(peak, axis=0)
     base = tl.where(highest == float("-inf"), 0.0, highest)
     allowed = tl.sum(chunk_sum.to(tl.float64) * tl.exp((peak - base).to(tl.float64) / heat), axis=0)
-    total = allowed
     count = 0
     if has_ban:
         count = tl.where(tl.load(banned_rows + row) != 0, num_banned, 0)
-        for index in range(count):
-            value = tl.load(row_logits + tl.load(banned + index)).to(tl.float32)
-            total += tl.exp((value - base).to(tl.float64) / heat)
+    total, top = normaliser(row_logits, base, allowed, heat, banned, count)
 
     cut = base - WEIGHTLESS * heat
     left = allowed
@@ -344,9 +346,9 @@ def truncated_kernel(
             num_chunks,
             chunk,
         )
-    logprob = (logit - base).to(tl.float64) / heat - tl.log(total)
+    logprob = (logit - top).to(tl.float64) / heat - tl.log(total)
     valid = (allowed > 0.0) & (total < float("inf")) & (token >= 0)
     tl.store(ids + row, tl.where(valid, token, -1))
     tl.store(logprobs + row, tl.where(valid, logprob, float("nan")).to(tl.float32))
-    mass = tl.minimum(kept / total, 1.0)
+    mass = kept_share(kept, base, total, top, heat)
     tl.store(kept_mass + row, tl.where(valid, mass, float("nan")).to(tl.float32))
