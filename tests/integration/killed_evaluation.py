@@ -1,16 +1,15 @@
 """Run `workings eval` in this process and kill it with SIGKILL at a chosen moment.
 
-python killed_evaluation.py sample 3 eval -c eval ...    when the 3rd part is about to be sampled
-python killed_evaluation.py stored 2 eval -c eval ...    right after the 2nd part is stored
-python killed_evaluation.py storing 2 eval -c eval ...   with the 2nd part half written
-python killed_evaluation.py grade 1 eval -c eval ...     when all responses are there, ungraded
+run(["sample", "3", "eval", "-c", "eval", ...])    when the 3rd part is about to be sampled
+     stored 2      right after the 2nd part is stored
+     storing 2     with the 2nd part half written
+     grade 1       when all responses are there, ungraded
 """
 
 from __future__ import annotations
 
 import os
 import signal
-import sys
 
 from killed_run import killing
 
@@ -42,8 +41,9 @@ def storing(at):
     return wrapper
 
 
-if __name__ == "__main__":
-    moment, at = sys.argv[1], int(sys.argv[2])
+def run(arguments):
+    """The exit code of the command, where it was not killed."""
+    moment, at = arguments[0], int(arguments[1])
     if moment == "sample":
         TransformersEngine.submit = killing(TransformersEngine.submit, at)
     elif moment == "stored":
@@ -53,4 +53,4 @@ if __name__ == "__main__":
         responses.write_groups = storing(at)
     elif moment == "grade":
         evaluate.grade_groups = killing(evaluate.grade_groups, at)
-    sys.exit(main(sys.argv[3:]))
+    return main(arguments[2:])

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from warm_process import WarmProcess
 
 from tiny import save_tiny
 from workings.cli.main import main
@@ -68,16 +67,11 @@ def contents(folder):
     return found
 
 
-def killed(moment, at, given):
-    script = Path(__file__).with_name("killed_evaluation.py")
-    done = subprocess.run(
-        [sys.executable, str(script), moment, str(at), *given],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def processes():
+    process = WarmProcess("killed_evaluation", env={"OMP_NUM_THREADS": "1"})
+    yield process
+    process.close()
 
 
 @pytest.mark.parametrize(
@@ -90,11 +84,14 @@ def killed(moment, at, given):
     ],
 )
 def test_a_killed_evaluation_goes_on_where_it_stood(
-    kind, moment, at, left, model, straight, tmp_path, monkeypatch
+    kind, moment, at, left, model, straight, processes, tmp_path, monkeypatch
 ):
     """`left` parts are sampled after the kill, and what was there before is not touched."""
     given = arguments(model, tmp_path, *SETTINGS[kind])
-    killed(moment, at, given)
+    end = processes.run(
+        "killed_evaluation", [moment, str(at), *given], output=tmp_path / "output.txt"
+    )
+    assert end.returncode == -signal.SIGKILL, end.output
     before = {
         path: (path.stat().st_mtime_ns, path.read_bytes())
         for path in (tmp_path / "e").glob("*/responses*/part_*.parquet")
