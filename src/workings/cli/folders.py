@@ -5,8 +5,6 @@ from __future__ import annotations
 import difflib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ from workings.config.kinds import RecordedRun
 from workings.config.sections import Run
 from workings.config.sources import read_yaml
 from workings.errors import ConfigError
-from workings.tracking.alone import LOCK_FILE, alone_in
 from workings.tracking.environment import environment_report
 from workings.training.checkpointer import RunPaths
 
@@ -25,18 +22,6 @@ CONFIG, ENVIRONMENT = "config.yaml", "environment.json"
 def run_folder(run: Run) -> Path:
     """Where a run is kept, whether it has been started or not."""
     return Path(run.output_dir).expanduser() / run.name
-
-
-@contextmanager
-def training_folder(
-    run: RecordedRun, *, resume: str | None
-) -> Iterator[tuple[RunPaths, list[str]]]:
-    """What `open_folder` gives, with the folder held; DataError says which process has it."""
-    folder = run_folder(run)
-    folder.mkdir(parents=True, exist_ok=True)
-    hint = "wait for it, stop it, or start another run beside it with name=..."
-    with alone_in(folder / LOCK_FILE, folder, hint=hint):
-        yield open_folder(run, resume=resume)
 
 
 def open_folder(

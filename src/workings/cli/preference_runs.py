@@ -9,15 +9,15 @@ from workings.cli.build import (
     Log,
     Prompting,
     build_policy,
-    build_recorder,
     describe_limited,
     describe_loaded,
     set_threads,
     training_prompting,
 )
-from workings.cli.folders import model_card, training_folder
+from workings.cli.folders import model_card
+from workings.cli.runs import recorded
 from workings.config.dpo import DPOConfig
-from workings.config.dump import dump_yaml, resolved
+from workings.config.dump import dump_yaml
 from workings.config.sections import DatasetConfig
 from workings.data.benchmarks import row_arguments
 from workings.data.encoding import EncodedPair, encode_preferences
@@ -40,18 +40,9 @@ def run_dpo(config: DPOConfig, *, resume: str | None = None) -> tuple[TrainResul
     set_threads(config.num_threads)
     known = config.max_steps if config.max_seconds is None else None
     with (
-        training_folder(config, resume=resume) as (paths, notes),
-        build_recorder(
-            config.tracking,
-            paths.folder,
-            name=config.kind,
-            total_steps=known or 0,
-            settings=resolved(config),
-        ) as recorder,
+        recorded(config, resume=resume, total_steps=known or 0) as (paths, recorder),
         stop_on_signals() as stop,
     ):
-        for note in notes:
-            recorder.warn(note)
         policy = build_policy(
             config.model, seed=config.seed, masters_elsewhere=config.optimizer.offload
         )

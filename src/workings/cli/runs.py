@@ -25,7 +25,8 @@ from workings.cli.build import (
 from workings.cli.engines import build_engine
 from workings.cli.evaluation.before_after import before_and_after
 from workings.cli.evaluation.validation import Measuring, build_evaluator
-from workings.cli.folders import model_card, training_folder
+from workings.cli.folders import model_card, open_folder, run_folder
+from workings.config.dpo import DPOConfig
 from workings.config.dump import dump_yaml, resolved
 from workings.config.grpo import GRPOConfig
 from workings.config.kinds import SamplingRun, TrainingRun
@@ -35,6 +36,7 @@ from workings.grading.grader import Grader
 from workings.rewards.reward import Reward
 from workings.rollout.engine import Engine
 from workings.seeds import derive_seed
+from workings.tracking.alone import run_alone
 from workings.tracking.recorder import Recorder
 from workings.training.checkpointer import Checkpointer, RunPaths
 from workings.training.progress import Evaluator, TrainResult
@@ -92,22 +94,33 @@ def run_sft(config: SFTConfig, *, resume: str | None = None) -> tuple[TrainResul
 
 
 @contextmanager
-def open_parts(config: TrainingRun, *, resume: str | None, total_steps: int) -> Iterator[Parts]:
-    """The parts of a run, closed whatever happens."""
-    with (
-        training_folder(config, resume=resume) as (paths, notes),
-        build_recorder(
+def recorded(
+    config: TrainingRun | DPOConfig, *, resume: str | None, total_steps: int
+) -> Iterator[tuple[RunPaths, Recorder]]:
+    """The paths and the recorder of a run that trains, and that alone writes into its folder."""
+    with run_alone(run_folder(config)):
+        paths, notes = open_folder(config, resume=resume)
+        recorder = build_recorder(
             config.tracking,
             paths.folder,
             name=config.kind,
             total_steps=total_steps,
             settings=resolved(config),
-        ) as recorder,
+        )
+        with recorder:
+            for note in notes:
+                recorder.warn(note)
+            yield paths, recorder
+
+
+@contextmanager
+def open_parts(config: TrainingRun, *, resume: str | None, total_steps: int) -> Iterator[Parts]:
+    """The parts of a run, closed whatever happens."""
+    with (
+        recorded(config, resume=resume, total_steps=total_steps) as (paths, recorder),
         build_grader(config.grader) as grader,
         stop_on_signals() as stop,
     ):
-        for note in notes:
-            recorder.warn(note)
         policy = build_policy(
             config.model, seed=config.seed, masters_elsewhere=config.optimizer.offload
         )

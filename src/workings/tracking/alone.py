@@ -58,6 +58,15 @@ def alone_in(place: Path, target: Path, *, hint: str = WAIT) -> Iterator[None]:
         os.close(lock)
 
 
+@contextmanager
+def run_alone(folder: Path, *, what: str = "run") -> Iterator[None]:
+    """Hold the folder of a run, which is made; DataError says which process has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    hint = f"wait for it, stop it, or start another {what} beside it with name=..."
+    with alone_in(folder / LOCK_FILE, folder, hint=hint):
+        yield
+
+
 def _holder(place: Path) -> str:
     """Who holds the lock on a file, and since when; nothing for a folder."""
     if place.is_dir():

@@ -15,10 +15,10 @@ import yaml
 
 from processes import start_script
 from workings.cli.commands import eval as eval_command
-from workings.cli.evaluation.plan import evaluating_alone
 from workings.cli.main import main
 from workings.errors import DataError
 from workings.evaluation.reports import read_results
+from workings.tracking.alone import run_alone
 
 SummaryOf = Callable[[Path], dict[str, Any]]
 Captured = pytest.CaptureFixture[str]
@@ -363,8 +363,8 @@ def test_two_starts_of_one_name_do_not_mix(
         f"""
         import time
         from pathlib import Path
-        from workings.cli.evaluation.plan import evaluating_alone
-        with evaluating_alone(Path({str(tmp_path / "e")!r})):
+        from workings.tracking.alone import run_alone
+        with run_alone(Path({str(tmp_path / "e")!r})):
             print("held", flush=True)
             time.sleep(100)
         """,
@@ -390,14 +390,14 @@ def test_the_folder_is_held_until_every_file_is_written(
 
     def remembered(tree: Path) -> None:
         with pytest.raises(DataError, match="another process is writing") as caught:
-            evaluating_alone(tmp_path / "e").__enter__()
+            run_alone(tmp_path / "e").__enter__()
         held.append(caught.value)
         summarise(tree)
 
     monkeypatch.setattr(eval_command, "_summarise", remembered)
     assert main(arguments) == 0
     assert len(held) == 1
-    with evaluating_alone(tmp_path / "e"):
+    with run_alone(tmp_path / "e"):
         assert main(["eval", "--regrade", str(tmp_path / "e")]) == 2
     assert main(["eval", "--regrade", str(tmp_path / "e")]) == 0
 

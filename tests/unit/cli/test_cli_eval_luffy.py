@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from workings.cli.commands import eval_luffy
-from workings.cli.evaluation.plan import evaluating_alone
 from workings.cli.main import main
 from workings.evaluation.reports import read_results
 from workings.rollout.transformers_engine import TransformersEngine
+from workings.tracking.alone import run_alone
 from workings.types import Sample
 
 Captured = pytest.CaptureFixture[str]
@@ -191,6 +191,6 @@ def test_a_file_of_something_else_is_not_overwritten(
 
 
 def test_two_starts_of_one_file_do_not_mix(rows: Path, tmp_path: Path, capsys: Captured) -> None:
-    with evaluating_alone(tmp_path / "own.responses"):
+    with run_alone(tmp_path / "own.responses"):
         assert main(arguments(tmp_path / "model", rows, tmp_path / "own.jsonl")) == 2
     assert f"another process is writing {tmp_path}/own.responses" in capsys.readouterr().err

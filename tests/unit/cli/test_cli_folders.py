@@ -9,9 +9,9 @@ import pytest
 from cli_runs import grpo_arguments
 
 from workings.cli import folders
-from workings.cli.evaluation.plan import evaluating_alone
 from workings.cli.main import main
 from workings.config.compose import compose
+from workings.tracking.alone import run_alone
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_a_folder_that_a_process_trains_in_is_not_taken(
     tmp_path: Path, tiny_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = grpo_arguments(tiny_folder, tmp_path, "name=run")
-    with evaluating_alone(tmp_path / "run"):
+    with run_alone(tmp_path / "run"):
         assert main(arguments) == 2
         told = " ".join(capsys.readouterr().err.split())
         assert f"another process is writing {tmp_path / 'run'}: process {os.getpid()}" in told

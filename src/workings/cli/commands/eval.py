@@ -17,7 +17,6 @@ from workings.cli.evaluation.plan import (
     dataset_names,
     describe_stored,
     discard,
-    evaluating_alone,
     planned,
     refuse_other_runs,
     stored_data_sets,
@@ -29,6 +28,7 @@ from workings.config.dump import resolved
 from workings.config.evaluation import EvalConfig
 from workings.errors import ConfigError, DataError
 from workings.evaluation.summary_tables import SUMMARY_CSV, write_metrics_summary
+from workings.tracking.alone import run_alone
 
 
 def run(
@@ -95,7 +95,7 @@ def _plan(config: EvalConfig, held: ExitStack, *, resume: bool, fresh: bool) -> 
     """The work, its folder held; what cannot be gone on with is an error before a model loads."""
     work = _Work(config, dataset_names(config), planned(config))
     refuse_other_runs(work.folder, work.names)
-    held.enter_context(evaluating_alone(work.folder))
+    held.enter_context(run_alone(work.folder, what="evaluation"))
     check_folder(work.folder, work.names, asked=resume or fresh)
     if resume:
         work.todo = [

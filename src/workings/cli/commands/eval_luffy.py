@@ -12,7 +12,6 @@ from workings.cli.build import Prompting, build_grader, build_sampling, problems
 from workings.cli.console import write_data, write_note
 from workings.cli.evaluation.engines import rows_of_part
 from workings.cli.evaluation.plan import (
-    evaluating_alone,
     evaluation_seed,
     refuse_other_settings,
 )
@@ -32,6 +31,7 @@ from workings.evaluation.flat import (
 from workings.evaluation.responses import ResponseStore, differing_values
 from workings.grading.grader import Grader
 from workings.rewards.reward import build_reward, grade_groups
+from workings.tracking.alone import run_alone
 from workings.types import Problem, RolloutGroup, Verdict
 
 SETTINGS_OF_THE_RESPONSES = (
@@ -71,7 +71,7 @@ def run(config: EvalConfig, flags: Flags, *, fresh: bool = False) -> int:
         raise ConfigError(f"--output_file {flags.output}; expected a name that ends in .jsonl")
     folder = flags.output.with_suffix(".responses")
     _refuse_other_files(flags.output, folder)
-    with evaluating_alone(folder):
+    with run_alone(folder, what="evaluation"):
         if fresh and flags.output.is_file():
             write_note(f"--fresh will replace {flags.output}, and what was sampled for it")
         _evaluate(config, flags, folder, fresh=fresh)

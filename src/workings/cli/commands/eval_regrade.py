@@ -13,7 +13,6 @@ from workings.cli.evaluation.plan import (
     OF_THE_REWARD,
     ON_RECORD,
     dataset_names,
-    evaluating_alone,
     evaluation_reward,
     evaluation_seed,
     planned_settings,
@@ -29,6 +28,7 @@ from workings.evaluation.reports import SUMMARY_FILE, read_summary, write_result
 from workings.evaluation.responses import ResponseStore, differing_values
 from workings.evaluation.summary_tables import write_metrics_summary
 from workings.grading.grader import Grader
+from workings.tracking.alone import run_alone
 
 CONFIG = "config.yaml"
 LEFT_OUT = OF_THE_REWARD | ON_RECORD | {"backend", "eos_token"}
@@ -43,7 +43,7 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
     evaluations = [_Stored.read(one, overrides) for one in _folders(folder)]
     with ExitStack() as held:
         for one in evaluations:
-            held.enter_context(evaluating_alone(one.folder))
+            held.enter_context(run_alone(one.folder, what="evaluation"))
         for one in evaluations:
             summaries = one.grade()
             if len(evaluations) > 1:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +36,6 @@ from workings.evaluation.responses import ResponseStore, differing_values
 from workings.grading.grader import Grader
 from workings.rewards.reward import Reward
 from workings.seeds import derive_seed
-from workings.tracking.alone import LOCK_FILE, alone_in
 from workings.tracking.environment import package_versions
 from workings.tracking.jsonl import FILE_NAME
 
@@ -184,15 +182,6 @@ def _run_in(folder: Path, *, evaluation: str) -> str:
     if kind == "eval":
         return evaluation
     return f"the {kind} run {stored.get('name')!r}" if kind else f"a {RESOLVED_NAME} of no kind"
-
-
-@contextmanager
-def evaluating_alone(folder: Path) -> Iterator[None]:
-    """Hold the folder of an evaluation, which is made; DataError says which process has it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    hint = "wait for it, stop it, or start another evaluation beside it with name=..."
-    with alone_in(folder / LOCK_FILE, folder, hint=hint):
-        yield
 
 
 def stored_data_sets(folder: Path, names: Sequence[str] = ()) -> dict[str, str]:
