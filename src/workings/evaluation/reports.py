@@ -125,7 +125,7 @@ def read_summary(path: Path) -> dict[str, Any]:
     file = path / SUMMARY_FILE if path.is_dir() else path
     if not file.is_file():
         raise DataError(f"no evaluation summary at {file}", hint="workings eval writes it")
-    summary = _parse(file, file.read_text(encoding="utf-8"))
+    summary = _parse(file, file.read_bytes())
     missing = [name for name in ("total_examples", "aggregate_metrics") if name not in summary]
     if missing:
         raise DataError(f"{file} is no evaluation summary: it has no {' and no '.join(missing)}")
@@ -164,9 +164,8 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
     if not file.is_file():
         raise DataError(f"no evaluation results at {file}", hint="workings eval writes them")
     if file.suffix == ".json":
-        content = _parse(file, file.read_text(encoding="utf-8"))
-        return artefact_rows(content, where=str(file), own_ids=True)
-    with file.open(encoding="utf-8") as lines:
+        return artefact_rows(_parse(file, file.read_bytes()), where=str(file), own_ids=True)
+    with file.open("rb") as lines:
         return [
             as_result_row(_parse(file, line, number))
             for number, line in enumerate(lines, start=1)
@@ -174,10 +173,10 @@ def _read_rows(path: Path) -> list[dict[str, Any]]:
         ]
 
 
-def _parse(file: Path, text: str, number: int | None = None) -> dict[str, Any]:
+def _parse(file: Path, text: bytes, number: int | None = None) -> dict[str, Any]:
     where = f"{file}" if number is None else f"{file} line {number}"
     try:
-        value = json.loads(text)
+        value = json.loads(text.decode())
     except ValueError as error:
         raise DataError(f"{where} is not JSON: {error}") from error
     if not isinstance(value, dict):

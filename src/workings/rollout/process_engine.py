@@ -40,10 +40,12 @@ class Submitted:
     def __init__(self, engine: ProcessEngine, number: int) -> None:
         self._engine = engine
         self.number = number
+        self.answer: Answer | None = None
+        """What `collect` received; it may be asked for again."""
 
     def ready(self) -> bool:
         """True once `collect` returns at once, be it with an error."""
-        return self._engine.has_answer(self.number)
+        return self.answer is not None or self._engine.has_answer(self.number)
 
 
 class ProcessEngine:
@@ -102,7 +104,9 @@ class ProcessEngine:
         """One list per request; waits for the engine."""
         if not isinstance(pending, Submitted):
             raise EngineError(f"a {type(pending).__name__} was not submitted to this engine")
-        samples: list[list[Sample]] = self._done(pending.number, "generate", self._generate_seconds)
+        if pending.answer is None:
+            pending.answer = self._receive(pending.number, "generate", self._generate_seconds)
+        samples: list[list[Sample]] = self._value_of(pending.answer, "generate")
         return samples
 
     def generate(self, requests: Sequence[Request], sampling: SamplingParams) -> list[list[Sample]]:

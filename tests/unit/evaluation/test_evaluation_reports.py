@@ -173,3 +173,6 @@ def test_missing_and_damaged_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "results.jsonl").write_text("{\n")
     with pytest.raises(DataError, match="line 1 is not JSON"):
         read_results(tmp_path)
+    (tmp_path / "results.jsonl").write_bytes(b'{"id": 1}\n{"id": "\xff"}\n')
+    with pytest.raises(DataError, match=r"line 2 is not JSON: .* can't decode byte 0xff"):
+        read_results(tmp_path)

@@ -79,6 +79,8 @@ def test_samples_are_those_of_the_engine_itself(start: Callable[..., ProcessEngi
     samples = away.collect(first)
     assert samples == here.generate(REQUESTS, SAMPLING)
     assert samples[0][0].weight_version == 4
+    assert first.ready()
+    assert away.collect(first) == samples
 
 
 def test_sampling_runs_beside_the_caller(start: Callable[..., ProcessEngine]) -> None:
