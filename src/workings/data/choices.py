@@ -91,6 +91,17 @@ def stem_of(question: str) -> str:
     return question[: lines[0].start()].rstrip() if lines else ""
 
 
+def choices_in(question: str) -> tuple[str, ...]:
+    """The texts of the choices that `labels_in` sees in the question, without their labels.
+
+    >>> choices_in("2+2?\\n\\nA) 3\\nB) 4"), choices_in("2+2?")
+    (('3', '4'), ())
+    """
+    lines = _choice_lines(question)
+    ends = [line.start() for line in lines[1:]] + [len(question)]
+    return tuple(question[line.end() : end].strip() for line, end in zip(lines, ends, strict=False))
+
+
 def letter_of(
     gold: str, options: Sequence[str], labels: Sequence[str] = (), *, by_index: bool = False
 ) -> str:

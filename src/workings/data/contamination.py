@@ -10,8 +10,9 @@ Three kinds of overlap, the strongest is reported:
             training text
 
 A question of multiple choice is compared with its choices below it, as `choices.with_options`
-writes them. Where only one side has choices, the two are the same (`exact`) if they are without
-them, and have at least `min_words` words: "Which of these is true?" is many questions.
+writes them; in another order they are the same choices. Where only one side has choices, the two
+are the same (`exact`) if they are without them. Both hold for questions of at least `min_words`
+words: "Which of these is true?" is many questions.
 
 A question of fewer than `min_words` words ("Compute sin 60") is only compared as a whole, since its
 few words occur in many others. `share` says how much of the benchmark's question was found: its
@@ -32,7 +33,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from workings.data.choices import stem_of, with_options
+from workings.data.choices import choices_in, stem_of, with_options
 from workings.data.preparation.questions import question_key
 from workings.errors import ConfigError, DataError
 
@@ -121,6 +122,7 @@ class ContaminationIndex:
         self._num_grams: list[int] = []
         self._exact: dict[bytes, list[int]] = defaultdict(list)
         self._stems: dict[bytes, list[int]] = defaultdict(list)
+        self._choices: dict[int, frozenset[bytes]] = {}
         # Length of a run in words to the runs, and to the questions that hold each.
         self._runs: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         for benchmark in benchmarks:
@@ -134,6 +136,7 @@ class ContaminationIndex:
         stem = stem_of(question)
         if self._is_telling(stem):
             self._stems[question_key(stem)].append(number)
+            self._choices[number] = _choice_keys(question)
         words = words_of(question)
         length = min(len(words), self.rule.n)
         grams: set[str] = set()
@@ -181,7 +184,11 @@ class ContaminationIndex:
         if not stem:
             yield from self._stems.get(question_key(question), ())
         elif self._is_telling(stem):
-            yield from self._exact.get(question_key(stem), ())
+            key = question_key(stem)
+            yield from self._exact.get(key, ())
+            if key in self._stems:
+                offered = _choice_keys(asked)
+                yield from (n for n in self._stems[key] if self._choices[n] == offered)
 
     def _is_telling(self, stem: str) -> bool:
         return len(words_of(stem)) >= self.rule.min_words
@@ -190,6 +197,10 @@ class ContaminationIndex:
         benchmark, question_id = self._names[number]
         share = count / self._num_grams[number] if kind == "ngram" else 1.0
         return Overlap(benchmark=benchmark, question_id=question_id, kind=kind, share=share)
+
+
+def _choice_keys(question: str) -> frozenset[bytes]:
+    return frozenset(map(question_key, choices_in(question)))
 
 
 def benchmark_questions(

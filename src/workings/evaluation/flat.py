@@ -21,11 +21,11 @@ from typing import Any
 from workings.errors import DataError
 from workings.evaluation.headlines import average_of
 from workings.evaluation.metrics import Estimate, estimate
+from workings.evaluation.other_rows import NO_DATA_SET
 from workings.evaluation.tables import format_estimate, format_share, text_table
 from workings.types import RolloutGroup
 
 THOUGHT_START, THOUGHT_END = "<think>", "</think>"
-UNKNOWN_SOURCE = "unknown"
 
 
 def after_thought(prompt: str, response: str) -> str | None:
@@ -69,7 +69,7 @@ def decoded_rows(groups: Sequence[RolloutGroup]) -> list[dict[str, Any]]:
     rows = []
     for group in groups:
         problem = group.problem
-        source = problem.source or UNKNOWN_SOURCE
+        source = problem.source or NO_DATA_SET
         problem_id = first.setdefault((source, problem.question), problem.id)
         for rollout in group.rollouts:
             rows.append(
@@ -121,7 +121,7 @@ def accuracy_by_source(
         problem = group.problem
         known = [mark for mark in marks if mark is not None]
         if known:
-            of_source = shares.setdefault(problem.source or UNKNOWN_SOURCE, {})
+            of_source = shares.setdefault(problem.source or NO_DATA_SET, {})
             of_source.setdefault(problem.question, []).extend(known)
     if not shares:
         raise DataError("no sample has a usable gold answer, so there is nothing to report")

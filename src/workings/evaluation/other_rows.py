@@ -18,7 +18,7 @@ def data_set_of(row: Mapping[str, Any]) -> str | None:
     ('gsm8k', 'aime', None)
     """
     name = row.get("dataset") or row.get("data_source")
-    return None if name is None else str(name)
+    return None if name in (None, NO_DATA_SET) else str(name)
 
 
 def as_result_row(row: Mapping[str, Any]) -> dict[str, Any]:

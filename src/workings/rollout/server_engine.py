@@ -30,7 +30,7 @@ from workings.rollout.engine import Pending, Request, SamplingParams
 from workings.rollout.one_process import check_one_process
 from workings.rollout.requests import check_request, describe_sampling
 from workings.rollout.server.buckets import Bucket, Checksum, buckets_of, description
-from workings.rollout.server.connection import Connection, LostSession
+from workings.rollout.server.connection import Connection, LostSession, Unreachable
 from workings.rollout.server.fingerprint import model_fingerprint, tokenizer_fingerprint
 from workings.rollout.server.service import PROTOCOL
 from workings.rollout.server.weight_group import (
@@ -178,6 +178,8 @@ class ServerEngine:
             body = self._post("/collect", number=pending.number)
             if body:
                 pending.samples = unpack_samples(body)
+        except Unreachable:
+            return True  # `collect` asks again
         except EngineError as error:
             pending.error = error  # the server tells it once; `collect` raises it
             return True

@@ -33,7 +33,21 @@ def alone_in(place: Path, target: Path, *, hint: str = WAIT) -> Iterator[None]:
     import fcntl
 
     names_holder = not place.is_dir()
-    lock = os.open(place, os.O_RDWR | os.O_CREAT if names_holder else os.O_RDONLY, 0o666)
+    try:
+        lock = os.open(place, os.O_RDWR | os.O_CREAT if names_holder else os.O_RDONLY, 0o666)
+    except PermissionError as error:
+        raise DataError(
+            f"{place} cannot be written, so {target} is not this user's to write",
+            hint="choose another folder, or ask its owner for the rights",
+        ) from error
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise DataError(
+            f"{place} cannot be held: too many files are open",
+            hint="every evaluation of a grid holds its folder; allow more (`ulimit -n 8192`), or "
+            "start fewer at once",
+        ) from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,13 +59,12 @@ def alone_in(place: Path, target: Path, *, hint: str = WAIT) -> Iterator[None]:
             if error.errno not in WITHOUT_LOCKS:
                 raise
         if names_holder:
-            os.ftruncate(lock, 0)
-            os.write(lock, f"process {os.getpid()} on {platform.node()}\n".encode())
+            _name_holder(lock, f"process {os.getpid()} on {platform.node()}\n")
         try:
             yield
         finally:
             if names_holder:
-                os.ftruncate(lock, 0)
+                _name_holder(lock, "")
             with suppress(OSError):  # a forked copy of this process would hold it on
                 fcntl.flock(lock, fcntl.LOCK_UN)
     finally:
@@ -59,12 +72,24 @@ def alone_in(place: Path, target: Path, *, hint: str = WAIT) -> Iterator[None]:
 
 
 @contextmanager
-def run_alone(folder: Path, *, what: str = "run") -> Iterator[None]:
-    """Hold the folder of a run, which is made; DataError says which process has it."""
+def run_alone(
+    folder: Path, *, instead: str | None = "start another run beside it with name=..."
+) -> Iterator[None]:
+    """Hold the folder of a run, which is made; DataError says which process has it.
+
+    `instead` is what the user can do but wait for that process, or stop it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    hint = f"wait for it, stop it, or start another {what} beside it with name=..."
+    hint = WAIT if instead is None else f"wait for it, stop it, or {instead}"
     with alone_in(folder / LOCK_FILE, folder, hint=hint):
         yield
+
+
+def _name_holder(lock: int, text: str) -> None:
+    """Write into the file who holds it; that is information only, and a full disk ends no run."""
+    with suppress(OSError):
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, text.encode(), 0)
 
 
 def _holder(place: Path) -> str:

@@ -180,8 +180,12 @@ class Checkpointer:
             self._write_policy(model, self.paths.best, {BEST: json.dumps(best) + "\n"})
 
     def tell_of_start(self, state: TrainerState) -> None:
-        """Log that the best policy is the one that the run began with, where it is."""
-        if self._keep_best and state.best_step == 0 and state.step > 0:
+        """Log that `best/` holds the policy that the run began with, where it does."""
+        if not self._keep_best or state.best_step != 0 or state.step == 0:
+            return
+        stored = self.paths.best / BEST
+        # Not where the start was measured without keeping it, or a resumed run went back to it.
+        if stored.is_file() and json.loads(stored.read_text(encoding="utf-8"))["step"] == 0:
             self._recorder.log(
                 f"no evaluation was better than the start's: {self.paths.best} holds the policy of "
                 "step 0, before training"

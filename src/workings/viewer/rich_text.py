@@ -48,6 +48,7 @@ _LINK = re.compile(
     r"|(?<=:)(?=\\?[/:]|[A-Za-z]+\[|[\w+\-]{1,60}[:/])",
     re.IGNORECASE,
 )
+_FENCE = re.compile(r"(?<=``)(?=`)|(?<=~~)(?=~)")
 # Streamlit draws a diagram of code in this language, with links and images.
 _DIAGRAM = re.compile(
     r"(?<=```|~~~)(?![`~]|[ \t]*+(?!mermaid)(?:\w[\w+#.\-]*+)?(?:\s|\Z))"
@@ -192,7 +193,8 @@ def _closing_braces(text: str) -> dict[int, int]:
 def _math(text: str) -> str:
     """Mathematics between dollars: on one line, without a dollar of its own."""
     one_line = " ".join(text.split())
-    # Spaces mean nothing here, and nothing is a link where the dollars are read as text.
+    # Spaces mean nothing here, and nothing is a link or opens code where the dollars are text.
+    one_line = _FENCE.sub(" ", one_line)
     return _LINK.sub(" ", one_line.replace("\\$", _DOLLAR).replace("$", _DOLLAR))
 
 

@@ -327,6 +327,15 @@ def test_a_grid_does_not_go_into_a_training_run(
     assert _files(tmp_path / "e") == before
 
 
+def test_a_classic_grid_may_stand_beside_the_files_of_a_run(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    """Its cells lie in output_dir itself, and none of them is that folder."""
+    before = _write(tmp_path, {"config.yaml": "kind: grpo\nname: e\n", "metrics.jsonl": ""})
+    assert main([*arguments, "layout=classic", "--grid", "sampling.temperature=0.0"]) == 0
+    assert {path: path.read_bytes() for path in before} == before
+
+
 def test_data_sets_that_are_not_asked_for_count_too(
     arguments: list[str], tmp_path: Path, capsys: Captured
 ) -> None:
@@ -376,7 +385,7 @@ def test_two_starts_of_one_name_do_not_mix(
             assert main([*arguments, *option]) == 2
             told = capsys.readouterr().err
             assert f"another process is writing {tmp_path}/e: process {other.pid} on " in told
-            assert "start another evaluation beside it with name=..." in told
+            assert "start another run beside it with name=..." in told
     finally:
         os.kill(other.pid, signal.SIGKILL)
         other.communicate(timeout=20)

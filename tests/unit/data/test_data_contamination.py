@@ -266,6 +266,14 @@ def test_a_question_of_multiple_choice_is_compared_with_its_choices() -> None:
     assert kinds(index.look_up(with_options(STEM, CHOICES)))["0"] == "exact"
 
 
+def test_choices_in_another_order_are_the_same() -> None:
+    index = index_of([with_options(STEM, CHOICES), with_options("What is it?", CHOICES)])
+    assert kinds(index.look_up(STEM, options=CHOICES[::-1])) == {"0": "exact"}
+    assert kinds(index.look_up(with_options(STEM, sorted(CHOICES)))) == {"0": "exact"}
+    others = [*CHOICES[:3], "all of them"]
+    assert kinds(index.look_up(STEM, options=others[::-1])).get("0") != "exact"
+
+
 def test_one_side_without_choices_is_the_question_all_the_same() -> None:
     index = index_of([with_options(STEM, CHOICES)])
     assert kinds(index.look_up(STEM)) == {"0": "exact"}

@@ -46,6 +46,12 @@ def test_a_file_whose_rows_name_their_data_sets(tmp_path: Path) -> None:
         assert found is not None
         assert list(found.data_sets.items()) == [(n, file) for n in ("math", "aime", "unknown")]
         assert found.by_row
+    of_none = {"generated_text": "", "data_source": "unknown"}
+    (tmp_path / "gsm8k").mkdir()
+    (tmp_path / "gsm8k" / "base.jsonl").write_text(json.dumps(of_none) + "\n")
+    unnamed = find_evaluation(tmp_path / "gsm8k" / "base.jsonl")
+    assert unnamed is not None
+    assert list(unnamed.data_sets) == ["gsm8k"]
 
 
 def test_the_last_evaluation_of_a_training_run(tmp_path: Path) -> None:

@@ -486,6 +486,23 @@ def test_an_error_that_was_there_when_asked_for_is_raised_by_collect() -> None:
                 engine.collect(pending)
 
 
+def test_a_network_that_fails_while_asked_loses_no_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ServerEngine, "_stay_alive", lambda self: None)
+    with served(copy_engine()) as server, contextlib.closing(trainer(server)) as engine:
+        engine.load_weights(1, weights(1))
+        pending = engine.submit(REQUESTS, SAMPLING)
+        with monkeypatch.context() as broken:
+            broken.setattr(http.client.HTTPConnection, "connect", _unreachable)
+            assert pending.ready()
+        assert len(engine.collect(pending)) == len(REQUESTS)
+
+
+def _unreachable(self: http.client.HTTPConnection) -> None:
+    raise ConnectionRefusedError(111, "Connection refused")
+
+
 def test_a_lost_server_that_was_noticed_when_asked_is_connected_to_anew(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -73,3 +73,32 @@ def test_a_forked_copy_does_not_hold_it_on(tmp_path: Path) -> None:
     finally:
         os.close(write)
         assert wait_until(lambda: os.waitpid(child, os.WNOHANG)[0] == child)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PermissionError(13, "Permission denied"), "run is not this user's to write"),
+        (OSError(24, "Too many open files"), "cannot be held: too many files are open"),
+    ],
+)
+def test_a_lock_that_cannot_be_had_is_an_error(
+    error: OSError, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*arguments: object) -> int:
+        raise error
+
+    monkeypatch.setattr(os, "open", refused)
+    with pytest.raises(DataError) as caught, alone_in(tmp_path / ".lock", tmp_path / "run"):
+        pass
+    assert message in caught.value.message
+
+
+def test_a_full_disk_ends_no_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    place = tmp_path / ".lock"
+    with alone_in(place, tmp_path), pytest.raises(DataError, match="another process is writing"):
+        alone_in(place, tmp_path).__enter__()

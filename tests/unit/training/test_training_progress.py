@@ -139,6 +139,15 @@ def test_a_resumed_run_remembers_that_the_start_is_the_best(tmp_path):
     assert again.says_start
 
 
+def test_a_start_that_was_not_kept_is_not_said_to_be_there(tmp_path):
+    with pytest.raises(StoppedBySignal):
+        Run(tmp_path, {0: 0.5, 1: 0.1}, keep_best=False, **EVERY).run(stop_at=1)
+    again = Run(tmp_path, {2: 0.3, 3: 0.4}, resume="latest", **EVERY).run()
+    assert again.state.best_step == 0
+    assert not (tmp_path / "best").exists()
+    assert not again.says_start
+
+
 def test_nothing_is_kept_or_said_where_the_best_is_not_wanted(tmp_path):
     run = Run(tmp_path, [0.5, 0.25, 0.5, 0.0], keep_best=False, **EVERY).run()
     assert not (tmp_path / "best").exists()

@@ -91,6 +91,16 @@ def test_no_diagram(mark: str, info: str) -> None:
     assert all(found is None or found[1].lower() != "mermaid" for found in languages)
 
 
+def test_no_fence_opens_in_mathematics() -> None:
+    """Markdown ends the item's code where the text seems to begin a second one."""
+    shown = to_markdown(
+        "- ```\n  ```\n$$\n```\n\\[```mermaid x\\]\ngraph TD; A-->B\n", markdown=True, latex=True
+    )
+    assert "`` `mermaid x" in shown
+    assert "```mermaid" not in shown
+    assert to_markdown("$~~~~a$", markdown=True, latex=True) == "$~~ ~ ~a$"
+
+
 def test_code_keeps_its_language_and_its_characters() -> None:
     text = "```python\nfor n in f[0](1):\n    a[1:2]\n```"
     shown = to_markdown(text, markdown=True, latex=True)

@@ -53,7 +53,7 @@ def run(
     if resume and fresh:
         raise ConfigError("--resume and --fresh contradict each other", hint="give one of them")
     configs = [cell.config for cell in cells] or [config]
-    if cells:
+    if cells and config.layout != "classic":  # whose cells lie in the folder of all runs
         refuse_other_runs(cells[0].root)
     found = []
     with ExitStack() as held, closing(Models()) as models:
@@ -95,7 +95,7 @@ def _plan(config: EvalConfig, held: ExitStack, *, resume: bool, fresh: bool) -> 
     """The work, its folder held; what cannot be gone on with is an error before a model loads."""
     work = _Work(config, dataset_names(config), planned(config))
     refuse_other_runs(work.folder, work.names)
-    held.enter_context(run_alone(work.folder, what="evaluation"))
+    held.enter_context(run_alone(work.folder))
     check_folder(work.folder, work.names, asked=resume or fresh)
     if resume:
         work.todo = [

@@ -71,7 +71,7 @@ def run(config: EvalConfig, flags: Flags, *, fresh: bool = False) -> int:
         raise ConfigError(f"--output_file {flags.output}; expected a name that ends in .jsonl")
     folder = flags.output.with_suffix(".responses")
     _refuse_other_files(flags.output, folder)
-    with run_alone(folder, what="evaluation"):
+    with run_alone(folder, instead="give another --output_file"):
         if fresh and flags.output.is_file():
             write_note(f"--fresh will replace {flags.output}, and what was sampled for it")
         _evaluate(config, flags, folder, fresh=fresh)

@@ -43,7 +43,7 @@ def run(folder: Path, overrides: Sequence[str]) -> int:
     evaluations = [_Stored.read(one, overrides) for one in _folders(folder)]
     with ExitStack() as held:
         for one in evaluations:
-            held.enter_context(run_alone(one.folder, what="evaluation"))
+            held.enter_context(run_alone(one.folder, instead=None))
         for one in evaluations:
             summaries = one.grade()
             if len(evaluations) > 1:

@@ -21,6 +21,10 @@ class LostSession(EngineError):
     """The server does not know this trainer any more."""
 
 
+class Unreachable(EngineError):
+    """The server did not answer, and has told nothing."""
+
+
 class Connection:
     """Calls of an inference server.
 
@@ -79,13 +83,13 @@ class Connection:
             answer = link.getresponse()
             content = answer.read()
         except TimeoutError as error:
-            raise EngineError(
+            raise Unreachable(
                 f"{self.name} did not answer to {path} within {seconds:g} s",
                 hint="it hangs, or the network between drops packets; restart it and go on with "
                 "--resume",
             ) from error
         except (OSError, http.client.HTTPException) as error:
-            raise EngineError(
+            raise Unreachable(
                 f"{self.name} cannot be reached ({path}): {said(error)}",
                 hint="start it with `workings serve`, or see its output for why it ended; then go "
                 "on with --resume",
