@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from workings.config.sections import Run
 from workings.config.sources import read_yaml
 from workings.errors import ConfigError
 from workings.tracking.environment import environment_report
+from workings.tracking.whole_file import write_whole
 from workings.training.checkpointer import RunPaths
 
 CONFIG, ENVIRONMENT = "config.yaml", "environment.json"
@@ -50,17 +50,10 @@ def open_folder(
             )
         notes = changed_settings(stored.read_text(encoding="utf-8"), text)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(stored, text)
+    write_whole(stored, text)
     report = json.dumps(environment_report(device=device), indent=2)
-    _write(folder / ENVIRONMENT, report + "\n")
+    write_whole(folder / ENVIRONMENT, report + "\n")
     return RunPaths(folder=folder, layout=run.layout), notes
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the file whole or not at all, so that a start that is killed leaves the old one."""
-    beside = path.with_name(f".{path.name}.part")
-    beside.write_text(text, encoding="utf-8")
-    os.replace(beside, path)
 
 
 def changed_settings(before: str, after: str) -> list[str]:

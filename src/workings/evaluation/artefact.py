@@ -21,6 +21,7 @@ from typing import Any
 
 from workings.errors import DataError
 from workings.evaluation.reports import result_row
+from workings.tracking.whole_file import write_whole
 from workings.types import RolloutGroup
 
 ARTEFACT_FOLDER = "eval_runs"
@@ -67,10 +68,7 @@ def write_artefact(
     stem = run.replace("/", "_")
     path = folder / f"{stem}_step_{step}_eval_{timestamp:%Y%m%d_%H%M%S}.json"
     folder.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".new")
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    beside.write_text(text, encoding="utf-8", errors="replace")
-    beside.replace(path)
+    write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
     return path
 
 

@@ -23,6 +23,7 @@ from workings.evaluation.headlines import average_of
 from workings.evaluation.metrics import Estimate, estimate
 from workings.evaluation.other_rows import NO_DATA_SET
 from workings.evaluation.tables import format_estimate, format_share, text_table
+from workings.tracking.whole_file import write_whole
 from workings.types import RolloutGroup
 
 THOUGHT_START, THOUGHT_END = "<think>", "</think>"
@@ -106,10 +107,7 @@ def flat_rows(
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """One JSON object a line, whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".new")
-    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    beside.write_text(text, encoding="utf-8", errors="replace")
-    beside.replace(path)
+    write_whole(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 def accuracy_by_source(

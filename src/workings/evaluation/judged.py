@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from workings.tracking.whole_file import write_whole
 from workings.types import RolloutGroup
 
 ARRAY_FILE, LINES_FILE = "model_outputs.json", "model_outputs.jsonl"
@@ -42,13 +43,6 @@ def write_judged(
             row = {"prompts_final": question, "output": rollout.text, **which}
             lines.append(json.dumps(row, ensure_ascii=False))
     paths = (folder / ARRAY_FILE, folder / LINES_FILE)
-    _replace(paths[0], json.dumps(array, indent=2, ensure_ascii=False) + "\n")
-    _replace(paths[1], "".join(f"{line}\n" for line in lines))
+    write_whole(paths[0], json.dumps(array, indent=2, ensure_ascii=False) + "\n")
+    write_whole(paths[1], "".join(f"{line}\n" for line in lines))
     return paths
-
-
-def _replace(path: Path, text: str) -> None:
-    beside = path.with_name(path.name + ".new")
-    # A lone surrogate (half an emoji cut by a tokenizer) cannot be written as UTF-8.
-    beside.write_text(text, encoding="utf-8", errors="replace")
-    beside.replace(path)

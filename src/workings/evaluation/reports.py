@@ -28,6 +28,7 @@ from workings.evaluation.other_rows import (
 )
 from workings.evaluation.result import EvaluationResult
 from workings.evaluation.sample_metrics import answer_reward, format_reward, is_right, usable_groups
+from workings.tracking.whole_file import write_whole
 from workings.types import Rollout, RolloutGroup
 
 RESULTS_FILE, SUMMARY_FILE = "results.jsonl", "summary.json"
@@ -53,9 +54,9 @@ def write_results(
     for row, entropy in zip(rows, entropies, strict=bool(entropies)):
         row["token_entropy"] = None if math.isnan(entropy) else entropy
     lines = (json.dumps(row, ensure_ascii=False) for row in rows)
-    _replace(target / RESULTS_FILE, "".join(f"{line}\n" for line in lines))
+    write_whole(target / RESULTS_FILE, "".join(f"{line}\n" for line in lines))
     summary = summarise_results(result, settings=settings)
-    _replace(target / SUMMARY_FILE, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
+    write_whole(target / SUMMARY_FILE, json.dumps(summary, indent=2, ensure_ascii=False) + "\n")
     return target
 
 
@@ -182,10 +183,3 @@ def _parse(file: Path, text: bytes, number: int | None = None) -> dict[str, Any]
     if not isinstance(value, dict):
         raise DataError(f"{where} holds {type(value).__name__}; expected a JSON object")
     return value
-
-
-def _replace(path: Path, text: str) -> None:
-    beside = path.with_name(path.name + ".new")
-    # A lone surrogate (half an emoji cut by a tokenizer) cannot be written as UTF-8.
-    beside.write_text(text, encoding="utf-8", errors="replace")
-    beside.replace(path)

@@ -23,10 +23,11 @@ from typing import Any, Literal, Protocol
 
 from workings.config.compose import Composer
 from workings.config.kinds import AnyRun
+from workings.config.sources import RESOLVED_NAME
 from workings.errors import ConfigError, DataError, WorkingsError
 from workings.evaluation.reports import SUMMARY_FILE
 from workings.launch.sweep_axes import Grid, run_names
-from workings.launch.sweep_settings import CONFIG, PHASES, refuse_other_settings, settings_of
+from workings.launch.sweep_settings import PHASES, refuse_other_settings, settings_of
 from workings.tracking.jsonl import FILE_NAME
 
 SWEEP_FILE, LOGS = "sweep.json", "logs"
@@ -307,7 +308,9 @@ def _composed(composer: Composer, sweep: Sweep, run: SweepRun) -> AnyRun:
 
 
 def _was_started(folder: Path) -> bool:
-    return any((place / CONFIG).is_file() for place in (folder, *(folder / p for p in PHASES)))
+    return any(
+        (place / RESOLVED_NAME).is_file() for place in (folder, *(folder / p for p in PHASES))
+    )
 
 
 def _status(code: int) -> Status:

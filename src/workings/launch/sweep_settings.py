@@ -9,11 +9,11 @@ from typing import Any
 
 from workings.config.dump import dump_yaml, resolved
 from workings.config.kinds import AnyRun
+from workings.config.sources import RESOLVED_NAME
 from workings.config.trees import leaves
 from workings.errors import ConfigError, DataError
 from workings.tracking.json_values import json_value
 
-CONFIG = "config.yaml"
 PHASES = ("sft", "grpo")
 """Of a pipeline: its sections, and the folders of their runs."""
 _FILLED_IN = "grpo.model."
@@ -35,10 +35,10 @@ def refuse_other_settings(folder: Path, run: AnyRun, *, stored: Mapping[str, Any
     """
     changed = _changes(stored, settings_of(run)) if stored else {}
     settings = _read(dump_yaml(run))
-    if (folder / CONFIG).is_file():
-        changed |= _changes(_file(folder / CONFIG), settings)
+    if (folder / RESOLVED_NAME).is_file():
+        changed |= _changes(_file(folder / RESOLVED_NAME), settings)
     for phase in PHASES:
-        file = folder / phase / CONFIG
+        file = folder / phase / RESOLVED_NAME
         if file.is_file():
             start = f"{phase}."
             before = {start + path: value for path, value in _file(file).items()}

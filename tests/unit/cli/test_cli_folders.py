@@ -60,7 +60,7 @@ def test_a_start_that_is_cut_off_leaves_the_settings_whole(
     def cut_off(source: Path, target: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(folders.os, "replace", cut_off)
+    monkeypatch.setattr(Path, "replace", cut_off)
     with pytest.raises(KeyboardInterrupt):
         folders.open_folder(run.model_copy(update={"seed": 7}), resume="latest")
     assert (tmp_path / "run" / "config.yaml").read_text() == stored

@@ -11,10 +11,7 @@ from pathlib import Path
 from workings.cli.build import Prompting, build_grader, build_sampling, problems_at
 from workings.cli.console import write_data, write_note
 from workings.cli.evaluation.engines import rows_of_part
-from workings.cli.evaluation.plan import (
-    evaluation_seed,
-    refuse_other_settings,
-)
+from workings.cli.evaluation.plan import evaluation_seed, refuse_other_settings
 from workings.cli.evaluation.run import Loaded, Models, evaluation_prompting, progress_log
 from workings.cli.sampling_text import describe_sampling
 from workings.config.evaluation import EvalConfig

@@ -40,6 +40,7 @@ from workings.evaluation.metrics import Estimate
 from workings.evaluation.tables import format_estimate, text_table
 from workings.rollout.collect import collect_groups
 from workings.tracking.rollouts import read_groups
+from workings.tracking.whole_file import write_whole
 from workings.types import Problem
 
 WIN_RATE, SAFE = JUDGED_RULES
@@ -65,8 +66,8 @@ def run(folder: Path, config: SampleConfig) -> int:
             found, rows = decide(place, judge, name)
             record = {"dataset": place.name, "counted": rule, "judge": name, **found}
             lines = (json.dumps(row, ensure_ascii=False) for row in rows)
-            _replace(place / JUDGEMENTS_FILE, "".join(f"{line}\n" for line in lines))
-            _replace(
+            write_whole(place / JUDGEMENTS_FILE, "".join(f"{line}\n" for line in lines))
+            write_whole(
                 place / JUDGEMENT_FILE, json.dumps(record, indent=2, ensure_ascii=False) + "\n"
             )
             records.append(record)
@@ -179,9 +180,3 @@ def _table(records: Sequence[Record]) -> str:
         )
     headers = ["data set", "counted as", "value, 95 % interval", "length-controlled"]
     return text_table([*headers, "not understood"], rows)
-
-
-def _replace(path: Path, text: str) -> None:
-    beside = path.with_name(path.name + ".new")
-    beside.write_text(text, encoding="utf-8", errors="replace")
-    beside.replace(path)

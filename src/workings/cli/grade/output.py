@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from workings.errors import DataError
+from workings.tracking.whole_file import write_whole
 
 ENDING = ".graded.jsonl"
 SUMMARY_ENDING = ".summary.json"
@@ -238,10 +239,7 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _write_json(path: Path, value: Mapping[str, object]) -> None:
-    beside = path.with_name(path.name + ".new")
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
-    beside.write_text(text + "\n", encoding="utf-8", errors="replace")
-    beside.replace(path)
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False, default=_plain) + "\n")
 
 
 def _plain(value: object) -> object:

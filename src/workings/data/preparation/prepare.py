@@ -17,12 +17,7 @@ from workings.data.preparation.entries import (
     tokenizer_entries,
 )
 from workings.data.preparation.questions import question_key
-from workings.data.preparation.recipe import (
-    CountTokens,
-    Making,
-    Recipe,
-    Settings,
-)
+from workings.data.preparation.recipe import CountTokens, Making, Recipe, Settings
 from workings.data.preparation.source import (
     Source,
     SourceFile,
